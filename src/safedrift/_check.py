@@ -1,0 +1,95 @@
+"""One message template for bad input: "{name} must be {allowed}; got {value} at index {where}".
+
+These functions are called at the public boundary only. Kernels trust their input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+def fail(name: str, allowed: str, got: object, where: object = None) -> NoReturn:
+    """Raise a ValueError with the one sentence every user of the library sees."""
+    place = "" if where is None else f" at index {where}"
+    raise ValueError(f"{name} must be {allowed}; got {got}{place}")
+
+
+def floats(name: str, value: object, shape: Sequence[int | str]) -> FloatArray:
+    """Return `value` as a finite, C-ordered, read-only float64 array of the wanted shape.
+
+    Parameters
+    ----------
+    shape
+        One entry per axis: an int that must match, or a name for an axis of any length >= 1.
+    """
+    try:
+        array = np.array(value, dtype=np.float64, order="C")
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must be an array of numbers; got {type(value).__name__}") from error
+    fits = array.ndim == len(shape) and all(
+        size >= 1 if isinstance(want, str) else size == want
+        for want, size in zip(shape, array.shape, strict=True)
+    )
+    if not fits:
+        wanted = "(" + ", ".join(str(s) for s in shape) + ("," if len(shape) == 1 else "") + ")"
+        fail(name, f"an array of shape {wanted}", f"shape {array.shape}")
+    everywhere(name, array, np.isfinite(array), "finite")
+    array.setflags(write=False)
+    return array
+
+
+def everywhere(name: str, array: NDArray[Any], ok: NDArray[np.bool_], allowed: str) -> None:
+    """Fail at the first index where `ok` is False."""
+    if not ok.all():
+        where = tuple(int(i) for i in np.argwhere(~ok)[0])
+        fail(name, allowed, array[where], where[0] if len(where) == 1 else where)
+
+
+def distribution(name: str, array: FloatArray, tolerance: float = 1e-9) -> None:
+    """Fail unless the last axis of `array` holds probability vectors."""
+    everywhere(name, array, array >= 0, ">= 0")
+    total = array.sum(axis=-1)
+    everywhere(f"each row of {name}", total, np.abs(total - 1) <= tolerance, "a distribution (sum 1)")
+
+
+def positive(name: str, value: float, *, upper: float = np.inf, closed: bool = True) -> float:
+    """Return `value` as a float in (0, upper] (or (0, upper) where not `closed`)."""
+    number = real(name, value)
+    inside = 0 < number <= upper if closed else 0 < number < upper
+    if not inside:
+        limit = "> 0" if np.isinf(upper) else f"in (0, {upper:g}{']' if closed else ')'}"
+        fail(name, limit, value)
+    return number
+
+
+def real(name: str, value: object) -> float:
+    """Return `value` as a float that is not NaN."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise TypeError(f"{name} must be a number; got {value!r}")
+    if np.isnan(value):
+        fail(name, "a number", "nan")
+    return float(value)
+
+
+def integer(name: str, value: object, *, lower: int = 1, upper: int | None = None) -> int:
+    """Return `value` as an int in [lower, upper]."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} must be an integer; got {value!r}")
+    if value < lower or (upper is not None and value > upper):
+        limit = f"an integer >= {lower}" if upper is None else f"an integer in [{lower}, {upper}]"
+        fail(name, limit, value)
+    return int(value)
+
+
+def choice(name: str, value: str, allowed: Sequence[str]) -> str:
+    """Return `value` if it is one of `allowed`."""
+    if value not in allowed:
+        fail(name, "one of " + ", ".join(repr(a) for a in allowed), repr(value))
+    return value

@@ -1,0 +1,99 @@
+"""What the learner is told about the drift of the constraint: one of the paper's two assumptions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from safedrift import _check
+from safedrift._check import FloatArray
+
+__all__ = ["Budgets", "Knowledge", "LocalBudgets", "Sizes", "Slater"]
+
+
+class Sizes(NamedTuple):
+    """Sizes of a problem: episodes, steps, states, actions, constraints."""
+
+    M: int
+    H: int
+    S: int
+    A: int
+    K: int
+
+
+class Budgets(NamedTuple):
+    """Total variation of a world over all episodes, in the paper's norms (eqs. 5 and 6)."""
+
+    P: float
+    r: float
+    g: float
+    star: float
+    b: float = 0.0
+
+    @property
+    def delta(self) -> float:
+        """B_Δ = B_P + B_r + B_g."""
+        return self.P + self.r + self.g
+
+
+@dataclass(frozen=True)
+class Slater:
+    """Assumption 3: in every episode some policy has utility ≥ threshold + gamma."""
+
+    gamma: float
+
+    def __post_init__(self) -> None:
+        _check.positive("gamma", self.gamma)
+
+    name = "slater"
+
+
+@dataclass(frozen=True, eq=False)
+class LocalBudgets:
+    """Assumption 2: how far transitions and utilities may move between consecutive episodes.
+
+    Parameters
+    ----------
+    transitions : float or array (M, H)
+        Size of P_h^m - P_h^{m-1}. A float bounds every step of every episode.
+    utilities : float or array (M, K, H)
+        Size of g_k,h^m - g_k,h^{m-1}.
+
+    Notes
+    -----
+    The budget of an epoch is the sum over the episodes inside it, so one forecast serves every
+    epoch length. Mode "printed" expects the paper's l2 norms over all (x, a, x'); mode "repaired"
+    expects max over (x, a) of the l1 norm of P and of |g| (see docs/errata.md, E8).
+    `safedrift.local_budgets(world, norm)` computes either from a known world.
+    """
+
+    transitions: ArrayLike = field(default=0.0)
+    utilities: ArrayLike = field(default=0.0)
+
+    name = "local-budgets"
+
+    def __post_init__(self) -> None:
+        for name in ("transitions", "utilities"):
+            values = np.array(getattr(self, name), dtype=np.float64)
+            ok = np.isfinite(values) & (values >= 0)
+            if not ok.all():
+                _check.everywhere(name, np.atleast_1d(values), np.atleast_1d(ok), "finite and >= 0")
+            object.__setattr__(self, name, values)
+
+    def per_episode(self, sizes: Sizes) -> tuple[FloatArray, FloatArray]:
+        """Return the two forecasts as arrays (M, H) and (M, K, H)."""
+        M, H, K = sizes.M, sizes.H, sizes.K
+        shapes = {"transitions": (M, H), "utilities": (M, K, H)}
+        full = []
+        for name, shape in shapes.items():
+            values = np.asarray(getattr(self, name))
+            if values.ndim and values.shape != shape:
+                _check.fail(f"LocalBudgets.{name}", f"a number or of shape {shape}", values.shape)
+            full.append(np.broadcast_to(values, shape))
+        return full[0], full[1]
+
+
+Knowledge = Slater | LocalBudgets

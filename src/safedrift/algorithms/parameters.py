@@ -1,0 +1,294 @@
+"""Parameters of PROPD-PPO in the tabular setting: Theorems 3 and 4, one pure function each.
+
+Modes
+-----
+printed
+    Exactly the theorem's formulas with all absolute constants C = 1 and λ = 1; L and W are rounded
+    and clipped to [1, M] because they are never integers and can leave that range.
+repaired
+    The errata of docs/errata.md applied: budget floor (E10), sharp mirror-step constant (E3),
+    dual step size and matching indices (E1, E5), explicit bonus (E9), LV per step (E8).
+practical
+    Starts from `repaired` and replaces worst-case constants by measured ones (E9, E14). No theorem
+    covers it; it is the preset that learns at the episode counts people have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from safedrift import _check
+from safedrift._check import FloatArray
+from safedrift.algorithms.knowledge import Budgets, Knowledge, LocalBudgets, Sizes, Slater
+from safedrift.algorithms.parts import (
+    BernsteinBonus,
+    CountBonus,
+    CountEvaluation,
+    DualStep,
+    MirrorStep,
+    describe,
+)
+
+__all__ = ["MODES", "Parameters", "theorem3", "theorem4", "tune"]
+
+MODES = ("printed", "repaired", "practical")
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The three parts, where they came from and what was changed by hand."""
+
+    improvement: MirrorStep
+    dual: DualStep
+    evaluation: CountEvaluation
+    source: str
+    mode: str
+    overrides: dict[str, Any] = field(default_factory=dict)
+
+    def record(self) -> dict[str, Any]:
+        """Return everything as plain data, for the manifest of a result."""
+        return {
+            "source": self.source,
+            "mode": self.mode,
+            "overrides": dict(self.overrides),
+            "improvement": describe(self.improvement),
+            "dual": describe(self.dual),
+            "evaluation": describe(self.evaluation),
+        }
+
+
+def tune(
+    sizes: Sizes,
+    knowledge: Knowledge,
+    budgets: Budgets | None = None,
+    *,
+    mode: str = "practical",
+    rho: float = 0.5,
+    p: float = 0.05,
+    noisy: bool = False,
+    overrides: dict[str, Any] | None = None,
+) -> Parameters:
+    """Choose the theorem that fits the knowledge, compute its parameters, apply overrides.
+
+    Parameters
+    ----------
+    overrides
+        Any of alpha, L, eta, xi, chi, lagged, feed, W, lam, and bonus_scale (a factor on the
+        bonus). They are recorded.
+    """
+    _check.choice("mode", mode, MODES)
+    overrides = dict(overrides or {})
+    _check_overrides(overrides)
+    if mode != "practical" and budgets is None:
+        raise TypeError(
+            f"budgets must be given in mode {mode!r} (the theorems assume them known): "
+            "pass budgets=safedrift.budgets(world) or safedrift.Budgets(...); got None"
+        )
+    if isinstance(knowledge, Slater):
+        found = theorem4(sizes, knowledge, budgets, mode=mode, p=p, noisy=noisy, overrides=overrides)
+    else:
+        found = theorem3(
+            sizes, knowledge, budgets, mode=mode, rho=rho, p=p, noisy=noisy, overrides=overrides
+        )
+    return _override(found, overrides)
+
+
+def theorem3(
+    sizes: Sizes,
+    knowledge: LocalBudgets,
+    budgets: Budgets | None,
+    *,
+    mode: str,
+    rho: float = 0.5,
+    p: float = 0.05,
+    noisy: bool = False,
+    overrides: dict[str, Any] | None = None,
+) -> Parameters:
+    """Theorem 3: tabular CMDP, known local budgets; ξ > 0, χ = ∞, LV > 0."""
+    M, H, S, A, K = sizes
+    if not 1 / 3 <= _check.real("rho", rho) <= 1 / 2:
+        _check.fail("rho", "in [1/3, 1/2]", rho)
+    if mode == "practical":
+        improvement, dual, W, lam = _practical(sizes, chi=np.inf)
+    else:
+        total, delta = _totals(budgets, M, floored=mode == "repaired")
+        alpha = H ** (-1 / 3) * M**-rho * total ** (1 / 3)
+        eta = H ** (-1 / 3) * M**-0.5
+        if mode == "printed":
+            xi = 2 * H ** (5 / 3) * total ** (1 / 3) * M**-rho
+        else:
+            xi = 8 * _descent_constant(H) * alpha  # E3
+        L = _period(H ** (-1 / 3) * M ** ((1 + rho) / 2) * _power(total, -2 / 3), M)
+        W = _period(
+            H ** (2 / 3) * S ** (2 / 3) * A ** (1 / 3) * M ** (2 / 3) * _power(delta, -2 / 3), M
+        )
+        lam = 1.0
+        improvement = MirrorStep(alpha, L)
+        dual = DualStep(eta, xi, np.inf, lagged=mode == "repaired")
+    W, lam = _chosen(overrides, W, lam)
+    transitions, utilities = knowledge.per_episode(sizes)
+    if mode == "printed":
+        LV = _printed_lv(transitions, utilities, W)
+    else:
+        LV = _repaired_lv(transitions, utilities, W)
+    bonus = _bonus(sizes, W, lam, mode=mode, p=p, noisy=noisy)
+    evaluation = CountEvaluation(W, lam, bonus, LV)
+    return Parameters(improvement, dual, evaluation, "Theorem 3", mode)
+
+
+def theorem4(
+    sizes: Sizes,
+    knowledge: Slater,
+    budgets: Budgets | None,
+    *,
+    mode: str,
+    p: float = 0.05,
+    noisy: bool = False,
+    overrides: dict[str, Any] | None = None,
+) -> Parameters:
+    """Theorem 4: tabular CMDP, known Slater gap; ξ = 0, χ = 2H/γ, LV = 0."""
+    M, H, S, A, K = sizes
+    gamma = knowledge.gamma
+    chi = 2 * H / gamma  # E4
+    if mode == "practical":
+        improvement, dual, W, lam = _practical(sizes, chi=chi)
+    else:
+        total, delta = _totals(budgets, M, floored=mode == "repaired")
+        L = _period(M ** (2 / 3) * _power(total, -2 / 3), M)
+        W = _period(S ** (2 / 3) * A ** (1 / 3) * M ** (2 / 3) * _power(delta, -2 / 3), M)
+        lam = 1.0
+        if mode == "printed":
+            alpha = gamma * H**-1.5 * M ** (-1 / 3) * total ** (1 / 3)
+            eta = M**-0.5
+        else:
+            # Minimises H log A/(α L) + 2 α c (1 + χ²), the mirror-step terms of one L-block (E3).
+            c = 2 * _descent_constant(H) / H
+            alpha = float(np.sqrt(np.log(max(A, 2)) / (c * L * (1 + chi**2))))
+            eta = chi / (H * np.sqrt(L))  # E1
+        improvement = MirrorStep(alpha, L)
+        dual = DualStep(float(eta), 0.0, chi, lagged=mode == "repaired")
+    W, lam = _chosen(overrides, W, lam)
+    bonus = _bonus(sizes, W, lam, mode=mode, p=p, noisy=noisy)
+    evaluation = CountEvaluation(W, lam, bonus, np.zeros((-(-M // W), K, H)))
+    return Parameters(improvement, dual, evaluation, "Theorem 4", mode)
+
+
+# ---------------------------------------------------------------- pieces
+
+
+def _totals(budgets: Budgets | None, M: int, *, floored: bool) -> tuple[float, float]:
+    """(B_Δ + B_*, B_Δ), each at least M^(-1/2) when repaired (E10)."""
+    if budgets is None:
+        raise TypeError("budgets must be given in modes 'printed' and 'repaired'; got None")
+    for name, value in budgets._asdict().items():
+        if not np.isfinite(_check.real(f"budgets.{name}", value)) or value < 0:
+            _check.fail(f"budgets.{name}", "finite and >= 0", value)
+    floor = M**-0.5 if floored else 0.0
+    return max(budgets.delta + budgets.star, floor), max(budgets.delta, floor)
+
+
+def _power(base: float, exponent: float) -> float:
+    """base ** exponent, infinite where a zero budget is raised to a negative power."""
+    return float(np.inf) if base == 0 else float(base**exponent)
+
+
+def _chosen(overrides: dict[str, Any] | None, W: int, lam: float) -> tuple[int, float]:
+    """W and λ set by hand, where they are: bonus and LV are computed from them."""
+    given = overrides or {}
+    return (
+        _check.integer("W", given.get("W", W)),
+        _check.positive("lam", given.get("lam", lam)),
+    )
+
+
+def _period(length: float, M: int) -> int:
+    """Round a restart period and clip it to [1, M]."""
+    return int(np.clip(np.rint(min(length, M)), 1, M))
+
+
+def _descent_constant(H: int) -> float:
+    """c = Σ_h (H-h+1)² / 8: the mirror-step error of an episode is α (1+μ)² c (E3)."""
+    return H * (H + 1) * (2 * H + 1) / 48
+
+
+def _bonus(
+    sizes: Sizes, W: int, lam: float, *, mode: str, p: float, noisy: bool
+) -> CountBonus | BernsteinBonus:
+    M, H, S, A, K = sizes
+    _check.positive("p", p, upper=1.0, closed=False)
+    left = np.arange(H, 0, -1.0)  # H-h+1 for h = 1..H
+    if mode == "printed":
+        beta = H * np.sqrt(S * np.log(S * A * W / p))  # C_4 = 1
+        return CountBonus(np.full(H, 2 * beta), np.zeros(H), shift=lam)
+    if mode == "practical":
+        return BernsteinBonus(_PRACTICAL["c"])
+    # E9: |(P̂-P)V| ≤ (H-h) sqrt((S ln 2 + ln(2SAHM/p)) / (2n)) + λ (H-h)/(n+λ), V ≤ H-h at h+1.
+    # Deterministic rewards add λ/(n+λ); Bernoulli ones a Hoeffding term over 1+K signals too.
+    span = left - 1
+    root = span * np.sqrt((S * np.log(2) + np.log(2 * S * A * H * M / p)) / 2)
+    if noisy:
+        root = root + np.sqrt(np.log(2 * (1 + K) * S * A * H * M / p) / 2)
+    return CountBonus(root, lam * left, shift=0.0)
+
+
+def _blocks(per_episode: FloatArray, W: int) -> FloatArray:
+    """Sum per-episode changes inside each W-block; a block's first change belongs to no block."""
+    inside = np.array(per_episode)
+    inside[::W] = 0.0
+    return np.asarray(np.add.reduceat(inside, np.arange(0, inside.shape[0], W), axis=0))
+
+
+def _printed_lv(transitions: FloatArray, utilities: FloatArray, W: int) -> FloatArray:
+    """LV = B_P,E H + B_g,E, budgets summed over steps and the same at every step."""
+    H = transitions.shape[1]
+    B_P = _blocks(transitions, W).sum(axis=-1)[:, None]
+    B_g = _blocks(utilities, W).sum(axis=-1)
+    return np.repeat((B_P * H + B_g)[:, :, None], H, axis=2)
+
+
+def _repaired_lv(transitions: FloatArray, utilities: FloatArray, W: int) -> FloatArray:
+    """LV_h = (H-h)/2 max‖ΔP_h‖₁ + max|Δg_h| over the block (E8), with V_{h+1} ≤ H-h."""
+    H = transitions.shape[1]
+    span = np.arange(H - 1, -1, -1.0)
+    return _blocks(transitions, W)[:, None, :] * span / 2 + _blocks(utilities, W)
+
+
+# Start of the practical preset: the best setting found over nine drifting worlds (errata E9).
+_PRACTICAL = {"alpha": 0.15, "eta": 0.01, "lam": 0.004, "c": 0.05}
+
+
+def _practical(sizes: Sizes, chi: float) -> tuple[MirrorStep, DualStep, int, float]:
+    """Measured constants; restart periods scale as M^(2/3), as in the theorems."""
+    M = sizes.M
+    L = _period(3000 * (M / 50_000) ** (2 / 3), M)
+    W = _period(8000 * (M / 50_000) ** (2 / 3), M)
+    dual = DualStep(_PRACTICAL["eta"], 0.0, chi, lagged=True, feed="plain")
+    return MirrorStep(_PRACTICAL["alpha"], L), dual, W, _PRACTICAL["lam"]
+
+
+_OVERRIDES = ("alpha", "L", "eta", "xi", "chi", "lagged", "feed", "W", "lam", "bonus_scale")
+
+
+def _check_overrides(overrides: dict[str, Any]) -> None:
+    for name, value in overrides.items():
+        _check.choice("override", name, _OVERRIDES)
+        if name in ("L", "W"):
+            _check.integer(name, value)
+
+
+def _override(found: Parameters, overrides: dict[str, Any]) -> Parameters:
+    parts: dict[str, Any] = {
+        "improvement": found.improvement, "dual": found.dual, "evaluation": found.evaluation,
+    }  # fmt: skip
+    for name, part in parts.items():
+        chosen = {key: value for key, value in overrides.items() if key in vars(part)}
+        if name == "evaluation" and "bonus_scale" in overrides:
+            factor = _check.real("bonus_scale", overrides["bonus_scale"])
+            if factor < 0:
+                _check.fail("bonus_scale", ">= 0", factor)
+            chosen["bonus"] = part.bonus.scaled(factor)
+        parts[name] = replace(part, **chosen)
+    return replace(found, **parts, overrides=overrides)

@@ -1,0 +1,155 @@
+"""The three parts of PROPD-PPO, as settings that can be swapped and are recorded in every result.
+
+A learner is a `MirrorStep` (who improves the policy), a `DualStep` (who prices the constraint) and
+a `CountEvaluation` (who estimates values from the window).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from safedrift import _check
+from safedrift._check import FloatArray
+from safedrift.kernels import learner
+
+__all__ = ["BernsteinBonus", "CountBonus", "CountEvaluation", "DualStep", "MirrorStep"]
+
+
+@dataclass(frozen=True)
+class MirrorStep:
+    """Policy improvement π ← π exp(α (Q_r + μ·Q_g)) / Z, back to uniform every `L` episodes."""
+
+    alpha: float
+    L: int
+
+    def __post_init__(self) -> None:
+        if not np.isfinite(_check.real("alpha", self.alpha)) or self.alpha < 0:
+            _check.fail("alpha", "finite and >= 0", self.alpha)
+        _check.integer("L", self.L)
+
+
+@dataclass(frozen=True)
+class DualStep:
+    """Dual update μ ← clip(μ + η (b - V_g - ξ μ), 0, χ).
+
+    Parameters
+    ----------
+    lagged
+        False pairs b_m with V_g^{m-1} as printed; True pairs b_{m-1} with V_g^{m-1} (E5).
+    feed
+        "optimistic" feeds the dual V_g with bonus as in the paper; "plain" the same estimate
+        without any bonus, unvisited pairs counting as zero utility (E14).
+    """
+
+    eta: float
+    xi: float
+    chi: float
+    lagged: bool = False
+    feed: str = "optimistic"
+
+    def __post_init__(self) -> None:
+        for name in ("eta", "xi"):
+            value = _check.real(name, getattr(self, name))
+            if value < 0 or np.isinf(value):
+                _check.fail(name, "finite and >= 0", value)
+        _check.positive("chi", self.chi)
+        _check.choice("feed", self.feed, ("optimistic", "plain"))
+
+
+@dataclass(frozen=True, eq=False)
+class CountBonus:
+    """Bonus root_h / sqrt(n + shift) + tail_h / (n + λ); at shift 0, n counts as at least 1.
+
+    The paper's 2Γ = 2β (n + λ)^(-1/2) is root = 2β, shift = λ, tail = 0.
+    """
+
+    root: FloatArray
+    tail: FloatArray
+    shift: float = 0.0
+
+    def scaled(self, factor: float) -> CountBonus:
+        """Return the bonus times `factor`."""
+        return CountBonus(self.root * factor, self.tail * factor, self.shift)
+
+
+@dataclass(frozen=True)
+class BernsteinBonus:
+    """Bonus c sqrt(Var_n[V] / n) + c² (H-h+1) / n + λ / (n + λ); unvisited pairs at their cap."""
+
+    c: float
+
+    def scaled(self, factor: float) -> BernsteinBonus:
+        """Return the bonus with c times `factor`."""
+        return BernsteinBonus(self.c * factor)
+
+
+@dataclass(frozen=True, eq=False)
+class CountEvaluation:
+    """Algorithm 3 on the data of the current block of `W` episodes.
+
+    Parameters
+    ----------
+    lam
+        Ridge parameter λ > 0.
+    LV : array (blocks, K, H)
+        Local variation term added to Q_g in each W-block.
+    """
+
+    W: int
+    lam: float
+    bonus: CountBonus | BernsteinBonus
+    LV: FloatArray
+
+    def __post_init__(self) -> None:
+        _check.integer("W", self.W)
+        _check.positive("lam", self.lam)
+
+
+def kernel_settings(
+    improvement: MirrorStep, dual: DualStep, evaluation: CountEvaluation, H: int
+) -> learner.Settings:
+    """Flatten the parts into what the compiled code takes."""
+    bonus = evaluation.bonus
+    counted = isinstance(bonus, CountBonus)
+    nothing = np.zeros(H)
+    return learner.Settings(
+        alpha=float(improvement.alpha),
+        L=int(improvement.L),
+        eta=float(dual.eta),
+        xi=float(dual.xi),
+        chi=float(dual.chi),
+        lagged=bool(dual.lagged),
+        plain=dual.feed == "plain",
+        W=int(evaluation.W),
+        lam=float(evaluation.lam),
+        bonus=learner.COUNT_BONUS if counted else learner.BERNSTEIN_BONUS,
+        root=np.array(bonus.root, dtype=np.float64) if isinstance(bonus, CountBonus) else nothing,
+        shift=float(bonus.shift) if isinstance(bonus, CountBonus) else 0.0,
+        tail=np.array(bonus.tail, dtype=np.float64) if isinstance(bonus, CountBonus) else nothing,
+        c=float(bonus.c) if isinstance(bonus, BernsteinBonus) else 0.0,
+        LV=np.ascontiguousarray(evaluation.LV, dtype=np.float64),
+    )
+
+
+def describe(part: object) -> dict[str, Any]:
+    """Return a part's numbers as plain data for manifests (arrays as lists)."""
+    plain: dict[str, Any] = {}
+    for name, value in vars(part).items():
+        if isinstance(value, np.ndarray):
+            plain[name] = _describe_array(value)
+        elif isinstance(value, CountBonus | BernsteinBonus):
+            plain[name] = {"kind": type(value).__name__, **describe(value)}
+        else:
+            plain[name] = value
+    return plain
+
+
+def _describe_array(values: NDArray[Any]) -> Any:
+    """A number where all entries agree, otherwise the nested list."""
+    if values.size and (values == values.flat[0]).all():
+        return float(values.flat[0])
+    return values.tolist()

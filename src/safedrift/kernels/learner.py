@@ -1,0 +1,566 @@
+"""PROPD-PPO with Algorithm 3 as compiled parts whose cost follows the data in the window.
+
+Two facts make an episode cheap. A (step, state) not visited in the current W-block has the same Q
+for every action: its policy does not move and its V is one known number per step. For a visited
+one, Σ_x' P̂(x'|x,a) V(x') runs over *observed* successors. So one backward pass costs
+O(active states × A + observed transitions), whatever S is; the numbers are those of the textbook
+loop (tests/naive.py), to rounding.
+
+Slots. Each step h keeps its states in numbered slots: the first `active[h]` slots hold the states
+visited in the current W-block, the next ones, up to `slots[h]`, states that still carry a
+non-uniform policy from earlier in the L-block. `slot_of[h, s]` says where a state is; it is
+believed only if that slot answers with the same state, so emptying a table is setting its length
+to zero. Active slots never move, hence transitions may point at them.
+
+Log-policies. `logit[h, a, i]` is log π(a|x) - log π(0|x), summed in two floats and never
+renormalised: an action whose probability has underflowed comes back exactly when its estimates
+do, however large μ is.
+
+Channels. Values are estimated for reward (channel 0), for K utilities (1..K) and, where the dual
+is fed without bonus, for K utilities again without it (K+1..2K).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from safedrift.kernels.types import FloatArray, IndexArray, jit, jit_inline
+
+COUNT_BONUS, BERNSTEIN_BONUS = 0, 1
+
+
+class Settings(NamedTuple):
+    """What the compiled parts need to know; see `algorithms.parts` for the meaning."""
+
+    alpha: float  # policy improvement: step size
+    L: int  # policy improvement: restart period
+    eta: float  # dual: step size
+    xi: float  # dual: regularisation
+    chi: float  # dual: upper bound of the multipliers
+    lagged: bool  # dual: pair V_g^{m-1} with b_{m-1} instead of b_m
+    plain: bool  # dual: fed with the utility estimated without bonus
+    W: int  # evaluation: restart period
+    lam: float  # evaluation: ridge parameter λ
+    bonus: int  # evaluation: COUNT_BONUS or BERNSTEIN_BONUS
+    root: FloatArray  # (H,) count bonus root/sqrt(n + shift) + tail/(n + λ)
+    shift: float
+    tail: FloatArray  # (H,)
+    c: float  # Bernstein bonus c sqrt(Var/n) + c² (H-h)/n + λ/(n + λ)
+    LV: FloatArray  # (blocks, K, H) local variation term of each W-block
+
+
+class Memory(NamedTuple):
+    """The complete state of a learner: `cap` slots and `E` transitions per step, C channels.
+
+    Slots are the last axis, so that a loop over states runs along memory.
+    """
+
+    episode: NDArray[np.int64]  # (1,) episodes done
+    slot_of: IndexArray  # (H, S)
+    state: IndexArray  # (H, cap)
+    slots: NDArray[np.int64]  # (H,)
+    active: NDArray[np.int64]  # (H,)
+    logit: FloatArray  # (H, A, cap)
+    logit_low: FloatArray  # (H, A, cap) what rounding dropped from logit
+    pi: FloatArray  # (H, A, cap)
+    count: FloatArray  # (H, A, cap) n(x, a)
+    gain: FloatArray  # (1+K, H, A, cap) sums of observed rewards and utilities
+    weight: FloatArray  # (H, A, cap) 1/(n + λ)
+    extra: FloatArray  # (H, A, cap) the part of the bonus that depends on n alone
+    last: IndexArray  # (H, A, cap) latest transition out of the pair, -1 if none
+    q: FloatArray  # (C, H, A, cap)
+    v: FloatArray  # (C, H, cap)
+    edges: NDArray[np.int64]  # (H,) transitions stored; each is
+    edge_pair: NDArray[np.uint32]  # (H, E) from pair a*cap + i of step h
+    edge_next: NDArray[np.uint32]  # (H, E) to slot of step h+1
+    edge_times: FloatArray  # (H, E) n(x, a, x')
+    edge_before: IndexArray  # (H, E) the transition out of the same pair stored before it
+    v_unseen: FloatArray  # (C, H) value of a state not visited in the window
+    v_start: FloatArray  # (C,) value at the initial distribution
+    mu: FloatArray  # (K,)
+    last_thresholds: FloatArray  # (K,)
+    initial: FloatArray  # (S,)
+    q_flat: FloatArray  # (C, H, A*cap) q again, pairs numbered a*cap + i
+    # Scratch, one array per use so that the compiler can tell them apart.
+    top: FloatArray  # (cap,)
+    step: FloatArray  # (cap,)
+    mantissa: FloatArray  # (cap,)
+    scale: FloatArray  # (cap,)
+    scale_bits: NDArray[np.int64]  # (cap,) the bytes of `scale` as integers
+    mean: FloatArray  # (A, cap)
+    square: FloatArray  # (A, cap)
+    mean_flat: FloatArray  # (A*cap,) mean again
+    square_flat: FloatArray  # (A*cap,) square again
+
+
+def make_memory(H: int, S: int, A: int, K: int, C: int, initial: FloatArray) -> Memory:
+    """Return a learner's memory before the first episode, without room for slots yet.
+
+    Alg. 1, line 1: zero Q and V_g, uniform policies (no slots), zero multipliers.
+    """
+    index = np.int32
+    return Memory(
+        episode=np.zeros(1, np.int64),
+        slot_of=np.zeros((H, S), index),
+        state=np.zeros((H, 0), index),
+        slots=np.zeros(H, np.int64),
+        active=np.zeros(H, np.int64),
+        logit=np.zeros((H, A, 0)),
+        logit_low=np.zeros((H, A, 0)),
+        pi=np.zeros((H, A, 0)),
+        count=np.zeros((H, A, 0)),
+        gain=np.zeros((1 + K, H, A, 0)),
+        weight=np.zeros((H, A, 0)),
+        extra=np.zeros((H, A, 0)),
+        last=np.zeros((H, A, 0), index),
+        q=np.zeros((C, H, A, 0)),
+        v=np.zeros((C, H, 0)),
+        edges=np.zeros(H, np.int64),
+        edge_pair=np.zeros((H, 0), np.uint32),
+        edge_next=np.zeros((H, 0), np.uint32),
+        edge_times=np.zeros((H, 0)),
+        edge_before=np.zeros((H, 0), index),
+        v_unseen=np.zeros((C, H)),
+        v_start=np.zeros(C),
+        mu=np.zeros(K),
+        last_thresholds=np.zeros(K),
+        initial=np.array(initial, dtype=np.float64),
+        q_flat=np.zeros((C, H, 0)),
+        top=np.zeros(0),
+        step=np.zeros(0),
+        mantissa=np.zeros(0),
+        scale=np.zeros(0),
+        scale_bits=np.zeros(0, np.int64),
+        mean=np.zeros((A, 0)),
+        square=np.zeros((A, 0)),
+        mean_flat=np.zeros(0),
+        square_flat=np.zeros(0),
+    )
+
+
+_PER_SLOT = (
+    "state", "logit", "logit_low", "pi", "count", "gain", "weight", "extra", "last", "q", "v",
+    "top", "step", "mantissa", "scale", "mean", "square",
+)  # fmt: skip
+_PER_EDGE = ("edge_pair", "edge_next", "edge_times", "edge_before")
+
+
+def with_room(memory: Memory, episodes: int) -> Memory:
+    """Return the same memory with room for so many more episodes.
+
+    An episode adds at most one slot and one transition to a step; a step has at most S slots.
+    """
+    S = memory.slot_of.shape[1]
+    have = memory.state.shape[1], memory.edge_times.shape[1]
+    slots = min(S, int(memory.slots.max()) + episodes)
+    edges = int(memory.edges.max()) + episodes
+    if slots > have[0]:
+        size = min(S, max(slots, 2 * have[0]))
+        action, slot = np.divmod(memory.edge_pair, max(have[0], 1))
+        memory = memory._replace(
+            edge_pair=(action * size + slot).astype(np.uint32),
+            **{name: _longer(getattr(memory, name), size) for name in _PER_SLOT},
+        )
+        memory = memory._replace(
+            q_flat=memory.q.reshape(*memory.q.shape[:2], -1),
+            scale_bits=memory.scale.view(np.int64),
+            mean_flat=memory.mean.ravel(),
+            square_flat=memory.square.ravel(),
+        )
+    if edges > have[1]:
+        size = max(edges, 2 * have[1])
+        memory = memory._replace(
+            **{name: _longer(getattr(memory, name), size) for name in _PER_EDGE}
+        )
+    return memory
+
+
+def _longer(array: NDArray, size: int) -> NDArray:  # type: ignore[type-arg]
+    longer = np.zeros((*array.shape[:-1], size), array.dtype)
+    longer[..., : array.shape[-1]] = array
+    return longer
+
+
+# ---------------------------------------------------------------- Algorithm 1: one episode
+
+
+@jit_inline
+def begin_episode(m, settings, memory):
+    """Policy of episode m (from 0): mirror step or restart."""
+    A = memory.pi.shape[1]
+    opens_window = m % settings.W == 0
+    restarts = m % settings.L == 0
+    if not restarts:
+        improve_policy(settings.alpha, memory)
+    if opens_window or restarts:
+        for h in range(memory.slots.size):
+            if opens_window:  # Alg. 1, line 3: m = ℓ_Q, no data yet
+                memory.active[h] = 0
+                memory.edges[h] = 0
+            if restarts:  # Alg. 1, line 4: m = ℓ_π
+                memory.slots[h] = memory.active[h]
+                for a in range(A):
+                    for i in range(memory.slots[h]):  # Alg. 1, line 5
+                        memory.logit[h, a, i] = 0.0
+                        memory.logit_low[h, a, i] = 0.0
+                        memory.pi[h, a, i] = 1.0 / A
+
+
+@jit_inline
+def improve_policy(alpha, memory):
+    """π_m ∝ π_{m-1} exp(α (Q_r + Σ_k μ_k Q_g,k)) on the states of the window."""
+    H, A, _ = memory.pi.shape
+    K = memory.mu.size
+    q, mu, pi, logit, low = memory.q, memory.mu, memory.pi, memory.logit, memory.logit_low
+    top, step = memory.top, memory.step
+    for h in range(H):  # Alg. 1, line 7
+        n = memory.active[h]
+        for i in range(n):
+            top[i] = 0.0
+        # Alg. 1, line 8. Differences to action 0 are taken before they are summed, so a large
+        # part common to all actions costs no digits.
+        for a in range(1, A):
+            for i in range(n):
+                step[i] = (q[0, h, a, i] - q[0, h, 0, i]) + mu[0] * (q[1, h, a, i] - q[1, h, 0, i])
+            for k in range(1, K):
+                for i in range(n):
+                    step[i] += mu[k] * (q[1 + k, h, a, i] - q[1 + k, h, 0, i])
+            for i in range(n):
+                old = logit[h, a, i]
+                add = alpha * step[i] + low[h, a, i]
+                new = old + add
+                back = new - old
+                low[h, a, i] = (old - (new - back)) + (add - back)
+                logit[h, a, i] = new
+                top[i] = max(top[i], new)
+        for i in range(n):
+            step[i] = 0.0
+        for a in range(A):
+            for i in range(n):
+                pi[h, a, i] = (logit[h, a, i] - top[i]) + low[h, a, i]
+            exponentials(h, a, n, memory)
+            for i in range(n):
+                step[i] += pi[h, a, i]
+        for a in range(A):
+            for i in range(n):
+                pi[h, a, i] /= step[i]
+
+
+@jit_inline
+def exponentials(h, a, n, memory):
+    """x ← exp(x) for the n numbers x ≤ 0 in pi[h, a], to one unit in the last place.
+
+    exp(x) = 2^k exp(r) with |r| ≤ ln 2 / 2. Adding 1.5 · 2^52 rounds x / ln 2 to the integer k and
+    leaves it in the low bits, from where it is moved to the exponent. Straight-line code that the
+    compiler vectorises: twice as fast as calling exp.
+    """
+    pi, scale, bits, result = memory.pi, memory.scale, memory.scale_bits, memory.mantissa
+    if n < 8:  # too short to gain from it
+        for i in range(n):
+            pi[h, a, i] = np.exp(pi[h, a, i])
+        return
+    for i in range(n):
+        x = max(pi[h, a, i], -708.0)
+        shifted = x * 1.4426950408889634 + 6755399441055744.0
+        k = shifted - 6755399441055744.0
+        r = (x - k * 6.93147180369123816490e-01) - k * 1.90821492927058770002e-10
+        y = 1.6059043836821613e-10
+        y = y * r + 2.08767569878681e-09
+        y = y * r + 2.505210838544172e-08
+        y = y * r + 2.755731922398589e-07
+        y = y * r + 2.7557319223985893e-06
+        y = y * r + 2.48015873015873e-05
+        y = y * r + 0.0001984126984126984
+        y = y * r + 0.001388888888888889
+        y = y * r + 0.008333333333333333
+        y = y * r + 0.041666666666666664
+        y = y * r + 0.16666666666666666
+        y = y * r + 0.5
+        y = y * r + 1.0
+        scale[i] = shifted
+        result[i] = y * r + 1.0
+    for i in range(n):
+        bits[i] = (bits[i] + 1023) << 52
+    for i in range(n):
+        pi[h, a, i] = result[i] * scale[i] if pi[h, a, i] > -708.0 else 0.0
+
+
+@jit_inline
+def act(h, s, u, memory):
+    """Draw an action from π_h(·|s) with the uniform u."""
+    A = memory.pi.shape[1]
+    i = find(h, s, memory)
+    if i < 0:
+        return min(int(u * A), A - 1)
+    below = 0.0
+    chosen = 0
+    for a in range(A):  # Alg. 1, line 9; counting instead of stopping avoids a branch per action
+        below += memory.pi[h, a, i]
+        chosen += u >= below
+    while chosen >= A or memory.pi[h, chosen, i] == 0.0:  # u beyond a sum that rounded below 1
+        chosen -= 1
+    return chosen
+
+
+@jit_inline
+def end_episode(m, thresholds, states, actions, values, settings, memory):
+    """Dual step, evaluation of π_m on the window, then the episode enters the window.
+
+    Parameters
+    ----------
+    thresholds : (K,) b_m
+    states, actions : (H,) Alg. 1, line 10: what was visited
+    values : (1+K, H) observed reward and utilities
+
+    Returns
+    -------
+    How many of the H*(1+K) optimistic estimates at the visited pairs sit at their cap H-h+1.
+    """
+    update_dual(thresholds, settings, memory)
+    evaluate(m // settings.W, settings, memory)
+    memory.episode[0] = m + 1
+    return absorb(states, actions, values, settings, memory)
+
+
+@jit_inline
+def update_dual(thresholds, settings, memory):
+    """μ^m = clip(μ^{m-1} + η (b - V_g^{m-1}(x1) - ξ μ^{m-1}), 0, χ)."""
+    K = memory.mu.size
+    fed = 1 + K if settings.plain else 1
+    for k in range(K):
+        mu = memory.mu[k]
+        b = memory.last_thresholds[k] if settings.lagged else thresholds[k]
+        # Alg. 1, line 12
+        step = settings.eta * (b - memory.v_start[fed + k] - settings.xi * mu)
+        memory.mu[k] = min(max(mu + step, 0.0), settings.chi)
+        memory.last_thresholds[k] = thresholds[k]
+
+
+# ---------------------------------------------------------------- Algorithm 3: evaluation
+
+
+@jit_inline
+def evaluate(block, settings, memory):
+    """Optimistic evaluation of the current policy on the window's data (Alg. 1, line 13).
+
+    Alg. 3, line 1: the data are the counts and sums that `absorb` has kept.
+    """
+    C, H, A, _ = memory.q.shape
+    K = memory.mu.size
+    for h in range(H - 1, -1, -1):  # Alg. 3, line 2
+        sum_ahead(h, memory)
+        unseen = bonus_of_count(h, 0.0, settings)
+        for c in range(C):
+            optimistic = c <= K
+            if optimistic and settings.bonus == BERNSTEIN_BONUS and h + 1 < H:
+                add_spread(c, h, settings, memory)
+            # Alg. 3, line 6
+            lv = settings.LV[block, c - 1, h] if 1 <= c <= K else 0.0
+            finish(c, h, lv, optimistic, memory)
+            memory.v_unseen[c, h] = min(unseen + lv, float(H - h)) if optimistic else 0.0
+    for c in range(C):  # Alg. 3, line 10: V_1, here at the initial distribution
+        inside = 0.0
+        value = 0.0
+        for i in range(memory.active[0]):
+            p = memory.initial[memory.state[0, i]]
+            inside += p
+            value += p * memory.v[c, 0, i]
+        memory.v_start[c] = value + max(1.0 - inside, 0.0) * memory.v_unseen[c, 0]
+
+
+@jit_inline
+def sum_ahead(h, memory):
+    """q ← Σ observed signal + Σ_x' n(x,a,x') V(x'): the numerators of r̂ + P̂V, all channels.
+
+    Alg. 3, lines 3 and 4: the denominators n + λ are in `weight`.
+    """
+    C, H, A, _ = memory.q.shape
+    K = memory.mu.size
+    n = memory.active[h]
+    q, q_flat, v = memory.q, memory.q_flat, memory.v
+    for c in range(C):
+        source = c if c <= K else c - K
+        for a in range(A):
+            for i in range(n):
+                q[c, h, a, i] = memory.gain[source, h, a, i]
+        if h + 1 < H:
+            for e in range(memory.edges[h]):
+                value = memory.edge_times[h, e] * v[c, h + 1, memory.edge_next[h, e]]
+                q_flat[c, h, memory.edge_pair[h, e]] += value
+
+
+@jit_inline
+def add_spread(c, h, settings, memory):
+    """Add c sqrt(Var_n[V] / n), the variance over observed successors, to r̂ + P̂V."""
+    A, n = memory.pi.shape[1], memory.active[h]
+    q, v, gain, count = memory.q, memory.v, memory.gain, memory.count
+    mean, square = memory.mean, memory.square
+    mean_flat, square_flat = memory.mean_flat, memory.square_flat
+    for a in range(A):
+        for i in range(n):
+            mean[a, i] = (q[c, h, a, i] - gain[c, h, a, i]) / max(count[h, a, i], 1.0)
+            square[a, i] = 0.0
+    for e in range(memory.edges[h]):
+        pair = memory.edge_pair[h, e]
+        x = v[c, h + 1, memory.edge_next[h, e]] - mean_flat[pair]
+        square_flat[pair] += memory.edge_times[h, e] * x * x
+    for a in range(A):
+        for i in range(n):
+            spread = settings.c * np.sqrt(square[a, i]) / max(count[h, a, i], 1.0)
+            q[c, h, a, i] += spread * (count[h, a, i] + settings.lam)
+
+
+@jit_inline
+def finish(c, h, lv, optimistic, memory):
+    """Divide by n + λ, add bonus and LV, clip to [0, H-h+1], average over the policy."""
+    H, A, _ = memory.pi.shape
+    n = memory.active[h]
+    most = float(H - h)
+    q, v, pi, weight, extra = memory.q, memory.v, memory.pi, memory.weight, memory.extra
+    for a in range(A):
+        if optimistic:
+            for i in range(n):  # Alg. 3, lines 5, 7 and 8
+                x = q[c, h, a, i] * weight[h, a, i] + (extra[h, a, i] + lv)
+                x = max(min(x, most), 0.0)
+                q[c, h, a, i] = x
+                v[c, h, i] = (v[c, h, i] if a > 0 else 0.0) + pi[h, a, i] * x
+        else:
+            for i in range(n):
+                x = max(min(q[c, h, a, i] * weight[h, a, i], most), 0.0)
+                q[c, h, a, i] = x
+                v[c, h, i] = (v[c, h, i] if a > 0 else 0.0) + pi[h, a, i] * x
+
+
+@jit_inline
+def bonus_of_count(h, n, settings):
+    """Part of the bonus that depends on the step and the visit count alone."""
+    if settings.bonus == BERNSTEIN_BONUS:
+        if n == 0.0:
+            return np.inf
+        H = settings.root.size
+        return settings.c * settings.c * (H - h) / n + settings.lam / (n + settings.lam)
+    d = n + settings.shift
+    if d <= 0.0:
+        d = 1.0
+    return settings.root[h] / np.sqrt(d) + settings.tail[h] / (n + settings.lam)
+
+
+# ---------------------------------------------------------------- the window
+
+
+@jit_inline
+def absorb(states, actions, values, settings, memory):
+    """Put a finished episode into the window: counts, sums and transitions. Returns cap hits."""
+    H = states.size
+    ahead = -1
+    at_cap = 0
+    for h in range(H - 1, -1, -1):
+        i = find(h, states[h], memory)
+        if i < 0 or i >= memory.active[h]:
+            i = activate(h, states[h], i, settings, memory)
+        a = actions[h]
+        for c in range(values.shape[0]):
+            at_cap += memory.q[c, h, a, i] >= H - h
+        n = memory.count[h, a, i] + 1.0
+        memory.count[h, a, i] = n
+        memory.weight[h, a, i] = 1.0 / (n + settings.lam)
+        memory.extra[h, a, i] = bonus_of_count(h, n, settings)
+        for c in range(values.shape[0]):
+            memory.gain[c, h, a, i] += values[c, h]
+        if h + 1 < H:
+            add_transition(h, a, i, ahead, memory)
+        ahead = i
+    return at_cap
+
+
+@jit_inline
+def find(h, s, memory):
+    """Slot of state s at step h, or -1 if its policy is uniform and it is not in the window."""
+    i = memory.slot_of[h, s]
+    if i < memory.slots[h] and memory.state[h, i] == s:
+        return i
+    return -1
+
+
+@jit
+def activate(h, s, i, settings, memory):
+    """Move state s from slot i (-1: from nowhere) behind the active slots and make it active."""
+    A = memory.pi.shape[1]
+    if i < 0:
+        i = memory.slots[h]
+        memory.slots[h] += 1
+        memory.state[h, i] = s
+        for a in range(A):
+            memory.logit[h, a, i] = 0.0
+            memory.logit_low[h, a, i] = 0.0
+            memory.pi[h, a, i] = 1.0 / A
+    j = memory.active[h]
+    memory.active[h] += 1
+    moved = memory.state[h, j]
+    memory.state[h, i], memory.slot_of[h, moved] = moved, i
+    memory.state[h, j], memory.slot_of[h, s] = s, j
+    unseen = bonus_of_count(h, 0.0, settings)
+    for a in range(A):
+        for array in (memory.logit, memory.logit_low, memory.pi):
+            array[h, a, i], array[h, a, j] = array[h, a, j], array[h, a, i]
+        memory.count[h, a, j] = 0.0
+        memory.weight[h, a, j] = 1.0 / settings.lam
+        memory.extra[h, a, j] = unseen
+        memory.last[h, a, j] = -1
+        for c in range(memory.gain.shape[0]):
+            memory.gain[c, h, a, j] = 0.0
+        for c in range(memory.q.shape[0]):  # equal for all actions, as it was when unvisited
+            memory.q[c, h, a, j] = memory.v_unseen[c, h]
+    return j
+
+
+@jit_inline
+def add_transition(h, a, i, ahead, memory):
+    """Count one more transition from action a in slot i to slot `ahead` of step h+1."""
+    e = memory.last[h, a, i]
+    while e >= 0:
+        if memory.edge_next[h, e] == ahead:
+            memory.edge_times[h, e] += 1.0
+            return
+        e = memory.edge_before[h, e]
+    e = memory.edges[h]
+    memory.edges[h] += 1
+    memory.edge_pair[h, e] = a * memory.pi.shape[2] + i
+    memory.edge_next[h, e] = ahead
+    memory.edge_times[h, e] = 1.0
+    memory.edge_before[h, e] = memory.last[h, a, i]
+    memory.last[h, a, i] = e
+
+
+# ---------------------------------------------------------------- looking at the memory
+
+
+@jit
+def write_policy(memory, policy):
+    """Write the current policy to `policy` (H, S, A)."""
+    H, A, _ = memory.pi.shape
+    for h in range(H):
+        for s in range(policy.shape[1]):
+            for a in range(A):
+                policy[h, s, a] = 1.0 / A
+        for i in range(memory.slots[h]):
+            for a in range(A):
+                policy[h, memory.state[h, i], a] = memory.pi[h, a, i]
+
+
+@jit
+def write_estimates(memory, q):
+    """Write the Q estimates of the last episode to `q` (C, H, S, A)."""
+    C, H, A, _ = memory.q.shape
+    A = memory.pi.shape[1]
+    for c in range(C):
+        for h in range(H):
+            for s in range(q.shape[2]):
+                for a in range(A):
+                    q[c, h, s, a] = memory.v_unseen[c, h]
+            for i in range(memory.active[h]):
+                for a in range(A):
+                    q[c, h, memory.state[h, i], a] = memory.q[c, h, a, i]

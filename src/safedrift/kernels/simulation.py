@@ -1,0 +1,167 @@
+"""The simulation loop, compiled: world, learner and recording, a chunk of episodes at a time.
+
+Uniforms are drawn outside. An episode uses, in this order, from the learner's stream H numbers
+(actions) and from the world's stream H + H*(1+K) numbers: the first state and H-1 successors, then
+reward and utilities of each step (used only where observations are noisy).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from safedrift.kernels import learner
+from safedrift.kernels.types import FloatArray, jit, jit_inline
+
+
+class Record(NamedTuple):
+    """What a chunk of B episodes leaves behind."""
+
+    mu: FloatArray  # (B, K) after the dual step
+    v_start: FloatArray  # (B, C) estimates at the initial distribution
+    at_cap: FloatArray  # (B,) share of estimates at their cap
+    returns: FloatArray  # (B, 1+K) observed sums of reward and utilities
+    states: NDArray[np.int64]  # (H,) the last trajectory
+    actions: NDArray[np.int64]  # (H,)
+    values: FloatArray  # (1+K, H) its rewards and utilities
+
+
+@jit
+def play(world, settings, memory, noisy, action_uniforms, world_uniforms, measured, policies, out):
+    """Play B episodes from `memory.episode` on.
+
+    Parameters
+    ----------
+    action_uniforms : (B, H)
+    world_uniforms : (B, H + H*(1+K))
+    measured : (B,) bool, which episodes' policies are written out
+    policies : (number measured, H, S, A)
+    out : Record
+    """
+    B, H = action_uniforms.shape
+    K = memory.mu.size
+    states, actions, values = out.states, out.actions, out.values
+    written = 0
+    for e in range(B):
+        m = memory.episode[0]
+        learner.begin_episode(m, settings, memory)
+        if measured[e]:
+            learner.write_policy(memory, policies[written])
+            written += 1
+        u_world = world_uniforms[e]
+        s = first_state(world, u_world[0])
+        for h in range(H):  # Alg. 1, lines 9 and 10
+            states[h] = s
+            actions[h] = learner.act(h, s, action_uniforms[e, h], memory)
+            observe(world, m, h, s, actions[h], noisy, u_world[H + h * (1 + K) :], values)
+            if h + 1 < H:
+                s = next_state(world, m, h, s, actions[h], u_world[h + 1])
+        at_cap = learner.end_episode(
+            m, world.thresholds[m], states, actions, values, settings, memory
+        )
+        out.at_cap[e] = at_cap / (H * (1 + K))
+        for k in range(K):
+            out.mu[e, k] = memory.mu[k]
+        for c in range(memory.v_start.size):
+            out.v_start[e, c] = memory.v_start[c]
+        for c in range(1 + K):
+            for h in range(H):
+                out.returns[e, c] += values[c, h]
+
+
+@jit_inline
+def first_state(world, u):
+    """Draw the first state."""
+    below = 0.0
+    for i in range(world.initial.size):
+        below += world.initial[i]
+        if u < below:
+            return world.initial_states[i]
+    return world.initial_states[world.initial.size - 1]
+
+
+@jit_inline
+def next_state(world, m, h, s, a, u):
+    """Draw x' ~ P^m_h(·|s,a): a scenario by its weight, then a successor in that scenario."""
+    _, _, S, A = world.rewards.shape
+    index, weight = world.transition_path.index[m], world.transition_path.weight[m]
+    n = 0
+    while n + 1 < index.size and (u >= weight[n] or weight[n] == 0.0):
+        u -= weight[n]
+        n += 1
+    while weight[n] == 0.0:  # rounding pushed u past the last scenario in use
+        n -= 1
+    u = min(u / weight[n], 1.0 - 1e-16)
+    row = (h * S + s) * A + a
+    low, high = world.offsets[row], world.offsets[row + 1] - 1
+    cumulative = world.cumulative[index[n]]
+    while high - low > 8:
+        middle = (low + high) // 2
+        if u < cumulative[middle]:
+            high = middle
+        else:
+            low = middle + 1
+    place = low
+    for j in range(low, high):  # counting instead of stopping avoids a branch per successor
+        place += u >= cumulative[j]
+    return world.states[place]
+
+
+@jit_inline
+def observe(world, m, h, s, a, noisy, uniforms, values):
+    """Write reward and utilities of (h, s, a) to values[:, h]; Bernoulli draws where noisy."""
+    K = values.shape[0] - 1
+    path = world.reward_path
+    for c in range(1 + K):
+        mean = 0.0
+        if c > 0:
+            path = world.utility_path
+        for j in range(path.index.shape[1]):
+            n = path.index[m, j]
+            mean += path.weight[m, j] * (
+                world.rewards[n, h, s, a] if c == 0 else world.utilities[n, c - 1, h, s, a]
+            )
+        if noisy:
+            mean = 1.0 if uniforms[c] < mean else 0.0
+        values[c, h] = mean
+
+
+@jit
+def running_sums(offsets, probabilities, out):
+    """Cumulative probabilities within each row of each scenario, 1 from the last positive entry on.
+
+    Parameters
+    ----------
+    offsets : (rows + 1,)
+    probabilities, out : (N, entries)
+    """
+    for n in range(probabilities.shape[0]):
+        for row in range(offsets.size - 1):
+            total = 0.0
+            last = offsets[row]
+            for j in range(offsets[row], offsets[row + 1]):
+                total += probabilities[n, j]
+                out[n, j] = total
+                if probabilities[n, j] > 0.0:
+                    last = j
+            for j in range(last, offsets[row + 1]):
+                out[n, j] = 1.0
+
+
+def make_record(B: int, H: int, K: int, C: int) -> Record:
+    """Return an empty record of B episodes."""
+    return Record(
+        mu=np.zeros((B, K)),
+        v_start=np.zeros((B, C)),
+        at_cap=np.zeros(B),
+        returns=np.zeros((B, 1 + K)),
+        states=np.zeros(H, np.int64),
+        actions=np.zeros(H, np.int64),
+        values=np.zeros((1 + K, H)),
+    )
+
+
+def world_uniforms_per_episode(H: int, K: int) -> int:
+    """How many numbers an episode takes from the world's stream."""
+    return H + H * (1 + K)

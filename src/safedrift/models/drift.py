@@ -1,0 +1,146 @@
+"""Weight paths: how a world drifts. Each builder returns convex weights (M, N), one row per episode.
+
+Pass the result to `DriftingCMDP(scenarios, weights)`, or a different path to each of
+`transition_weights`, `reward_weights` and `utility_weights`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from safedrift import _check
+from safedrift._check import FloatArray
+
+__all__ = [
+    "abrupt",
+    "alternating",
+    "bursts",
+    "linear",
+    "periodic",
+    "random_walk",
+    "stationary",
+]
+
+
+def stationary(episodes: int, scenarios: int, scenario: int = 0) -> FloatArray:
+    """Stay in one scenario: no drift at all."""
+    M, N = _sizes(episodes, scenarios)
+    scenario = _check.integer("scenario", scenario, lower=0, upper=N - 1)
+    return _one_hot(np.full(M, scenario), N)
+
+
+def abrupt(
+    episodes: int, scenarios: int, switches: int | ArrayLike | None = None, seed: int | None = None
+) -> FloatArray:
+    """Jump from scenario to scenario (0, 1, ..., N-1, 0, ...).
+
+    Parameters
+    ----------
+    switches
+        How many jumps, or the episodes (from 0) at which the world jumps; N - 1 by default.
+    seed
+        With a count: None spreads the jumps evenly, a number draws their times at random.
+    """
+    M, N = _sizes(episodes, scenarios)
+    if switches is None:
+        switches = min(N, M) - 1
+    if np.ndim(switches) == 0:
+        count = _check.integer("switches", switches, lower=0, upper=M - 1)
+        if seed is None:
+            times = np.arange(1, count + 1) * M // (count + 1)
+        else:
+            times = np.random.default_rng(seed).choice(M - 1, count, replace=False) + 1
+    else:
+        times = np.asarray(switches, dtype=np.int64)
+        _check.everywhere("switches", times, (times >= 1) & (times < M), f"in [1, M) = [1, {M})")
+    segment = np.zeros(M, dtype=np.int64)
+    segment[np.unique(times)] = 1
+    return _one_hot(np.cumsum(segment) % N, N)
+
+
+def linear(episodes: int, scenarios: int) -> FloatArray:
+    """Glide evenly from the first scenario through all others to the last."""
+    M, N = _sizes(episodes, scenarios)
+    place = np.linspace(0, N - 1, M) if M > 1 else np.zeros(1)
+    return _interpolate(place, N)
+
+
+def periodic(
+    episodes: int, scenarios: int, period: float | None = None, phase: float = 0.0
+) -> FloatArray:
+    """Seasons: swing between the first and the last scenario along a cosine.
+
+    Parameters
+    ----------
+    period
+        Episodes per season; a quarter of all episodes by default.
+    phase
+        In seasons: 0 starts at the first scenario, 0.5 at the last.
+    """
+    M, N = _sizes(episodes, scenarios)
+    period = M / 4 if period is None else _check.positive("period", period)
+    angle = 2 * np.pi * (np.arange(M) / period + _check.real("phase", phase))
+    return _interpolate((N - 1) * (1 - np.cos(angle)) / 2, N)
+
+
+def random_walk(episodes: int, scenarios: int, step: float = 0.02, seed: int = 0) -> FloatArray:
+    """Walk on the simplex: Gaussian steps of size `step`, projected back onto the simplex."""
+    M, N = _sizes(episodes, scenarios)
+    step = _check.positive("step", step)
+    noise = np.random.default_rng(seed).normal(0.0, step, (M, N))
+    weights = np.empty((M, N))
+    weights[0] = 1 / N
+    for m in range(1, M):
+        weights[m] = _project_to_simplex(weights[m - 1] + noise[m])
+    return weights
+
+
+def bursts(
+    episodes: int, scenarios: int, count: int = 3, length: int | None = None, seed: int = 0
+) -> FloatArray:
+    """Rest in the first scenario, with short stays in the others at random times."""
+    M, N = _sizes(episodes, scenarios)
+    count = _check.integer("count", count, lower=0)
+    length = max(1, M // 20) if length is None else _check.integer("length", length)
+    starts = np.sort(np.random.default_rng(seed).integers(0, M, count))
+    path = np.zeros(M, dtype=np.int64)
+    for number, start in enumerate(starts):
+        path[start : start + length] = 1 + number % (N - 1) if N > 1 else 0
+    return _one_hot(path, N)
+
+
+def alternating(episodes: int, scenarios: int, every: int = 1) -> FloatArray:
+    """Act as an adversary: take the next scenario every `every` episodes, for ever."""
+    M, N = _sizes(episodes, scenarios)
+    every = _check.integer("every", every)
+    return _one_hot(np.arange(M) // every % N, N)
+
+
+def _sizes(episodes: int, scenarios: int) -> tuple[int, int]:
+    return _check.integer("episodes", episodes), _check.integer("scenarios", scenarios)
+
+
+def _one_hot(path: np.ndarray, N: int) -> FloatArray:
+    return np.asarray(np.eye(N)[path])
+
+
+def _interpolate(place: FloatArray, N: int) -> FloatArray:
+    """Weights of the point `place` in [0, N-1] on the polygon through the scenarios."""
+    left = np.minimum(np.floor(place).astype(np.int64), max(N - 2, 0))
+    share = place - left
+    weights = np.zeros((place.size, N))
+    rows = np.arange(place.size)
+    weights[rows, left] = 1 - share
+    if N > 1:
+        weights[rows, left + 1] = share
+    return weights
+
+
+def _project_to_simplex(point: FloatArray) -> FloatArray:
+    """Euclidean projection (sort, find the shift that makes the positive part sum to 1)."""
+    ordered = np.sort(point)[::-1]
+    shifts = (np.cumsum(ordered) - 1) / np.arange(1, point.size + 1)
+    shift = shifts[np.flatnonzero(ordered > shifts)[-1]]
+    projected = np.maximum(point - shift, 0.0)
+    return np.asarray(projected / projected.sum())

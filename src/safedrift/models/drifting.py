@@ -1,0 +1,202 @@
+"""The whole story: N scenarios and a path of convex weights through them, one row per episode.
+
+    P^m = Σ_n w_P[m,n] P_n,   r^m = Σ_n w_r[m,n] r_n,   g^m = Σ_n w_g[m,n] g_n,   b_m = thresholds[m]
+
+The model is linear in the weights. So variation budgets come from distances between scenarios
+instead of M passes over the arrays, and simulation draws a scenario first and a successor second
+instead of forming P^m.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from safedrift import _check
+from safedrift._check import FloatArray, IntArray
+from safedrift.kernels.simulation import running_sums
+from safedrift.kernels.types import Path, Successors, World
+from safedrift.models.tabular import TabularCMDP
+
+__all__ = ["DriftingCMDP"]
+
+
+class DriftingCMDP:
+    """A constrained MDP that changes from episode to episode.
+
+    Parameters
+    ----------
+    scenarios : sequence of TabularCMDP
+        N worlds of one shape and one initial distribution.
+    weights : array (M, N) of floats, or array (M,) of ints
+        Convex weights of the scenarios in each episode; ints name one scenario each.
+    transition_weights, reward_weights, utility_weights : like `weights`, optional
+        Separate paths; each defaults to `weights`.
+    thresholds : array (M, K), optional
+        b_m; by default the scenarios' thresholds mixed by `weights`.
+    """
+
+    def __init__(
+        self,
+        scenarios: Sequence[TabularCMDP],
+        weights: ArrayLike | None = None,
+        *,
+        transition_weights: ArrayLike | None = None,
+        reward_weights: ArrayLike | None = None,
+        utility_weights: ArrayLike | None = None,
+        thresholds: ArrayLike | None = None,
+    ) -> None:
+        self.scenarios = tuple(scenarios)
+        _check_scenarios(self.scenarios)
+        given = (transition_weights, reward_weights, utility_weights)
+        if weights is None and any(w is None for w in given):
+            raise TypeError(
+                "weights must be given, or all of transition_weights, reward_weights and "
+                "utility_weights; got None"
+            )
+        names = ("transition_weights", "reward_weights", "utility_weights")
+        N = len(self.scenarios)
+        common = None if weights is None else _as_path("weights", weights, N)
+        paths = [
+            common if own is None else _as_path(name, own, N)
+            for name, own in zip(names, given, strict=True)
+        ]
+        self.transition_path, self.reward_path, self.utility_path = (p for p in paths if p)
+        self.H, self.S, self.A, self.K = self.scenarios[0].shape
+        self.M = self.transition_path.index.shape[0]
+        for name, path in zip(names, paths, strict=True):
+            if path and path.index.shape[0] != self.M:
+                _check.fail(name, f"of length M = {self.M}", f"length {path.index.shape[0]}")
+        if thresholds is None:
+            if common is None:
+                raise TypeError("thresholds must be given when weights is not; got None")
+            scenario_thresholds = np.stack([s.thresholds for s in self.scenarios])
+            thresholds = np.einsum("mj,mjk->mk", common.weight, scenario_thresholds[common.index])
+        self.thresholds = _check.floats("thresholds", thresholds, (self.M, self.K))
+        ok = (self.thresholds > 0) & (self.thresholds <= self.H)
+        _check.everywhere("thresholds", self.thresholds, ok, f"in (0, H] = (0, {self.H}]")
+
+    @classmethod
+    def from_sequence(cls, episodes: Iterable[TabularCMDP]) -> DriftingCMDP:
+        """Take one arbitrary CMDP per episode; the same object may occur many times."""
+        number: dict[int, int] = {}
+        scenarios: list[TabularCMDP] = []
+        path: list[int] = []
+        for cmdp in episodes:
+            if id(cmdp) not in number:
+                number[id(cmdp)] = len(scenarios)
+                scenarios.append(cmdp)
+            path.append(number[id(cmdp)])
+        if not path:
+            _check.fail("episodes", "at least one CMDP", "none")
+        return cls(scenarios, np.array(path))
+
+    def at(self, m: int) -> TabularCMDP:
+        """Return the world of episode m (from 0)."""
+        m = _check.integer("m", m, lower=0, upper=self.M - 1)
+        world = self.arrays
+        mixed = _mix(world.transition_path, m, world.probabilities)
+        return TabularCMDP(
+            Successors(world.offsets, world.states, mixed),
+            _mix(world.reward_path, m, world.rewards).clip(0, 1),
+            _mix(world.utility_path, m, world.utilities).clip(0, 1),
+            self.thresholds[m],
+            self.scenarios[0].initial,
+        )
+
+    @cached_property
+    def arrays(self) -> World:
+        """The world as the kernels see it."""
+        offsets, states, probabilities = _common_successors(self.scenarios)
+        cumulative = np.empty_like(probabilities)
+        running_sums(offsets, probabilities, cumulative)
+        initial = self.scenarios[0].initial
+        support = np.flatnonzero(initial)
+        return World(
+            offsets,
+            states,
+            probabilities,
+            cumulative,
+            np.stack([s.rewards for s in self.scenarios]),
+            np.stack([s.utilities for s in self.scenarios]),
+            support.astype(np.int32),
+            initial[support],
+            self.transition_path,
+            self.reward_path,
+            self.utility_path,
+            self.thresholds.copy(),
+        )
+
+    @cached_property
+    def distinct(self) -> tuple[IntArray, IntArray]:
+        """First episode of each distinct world, and for each episode the number of its world."""
+        columns = [np.asarray(self.thresholds)]
+        for path in (self.transition_path, self.reward_path, self.utility_path):
+            columns += [path.index.astype(np.float64), path.weight]
+        rows = np.ascontiguousarray(np.hstack(columns))
+        changed = np.concatenate(([True], (rows[1:] != rows[:-1]).any(axis=1)))
+        starts = np.flatnonzero(changed)
+        packed = rows[starts].view([("", rows.dtype)] * rows.shape[1])[:, 0]
+        _, first, inverse = np.unique(packed, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        rank = np.empty_like(order)
+        rank[order] = np.arange(order.size)
+        return starts[first[order]], rank[inverse][np.cumsum(changed) - 1]
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{n}={getattr(self, n)}" for n in ("M", "H", "S", "A", "K"))
+        return f"DriftingCMDP({sizes}, scenarios={len(self.scenarios)})"
+
+
+def _check_scenarios(scenarios: tuple[TabularCMDP, ...]) -> None:
+    if not scenarios:
+        _check.fail("scenarios", "at least one TabularCMDP", "none")
+    for n, cmdp in enumerate(scenarios):
+        if not isinstance(cmdp, TabularCMDP):
+            raise TypeError(f"scenarios[{n}] must be a TabularCMDP; got {type(cmdp).__name__}")
+        if cmdp.shape != scenarios[0].shape:
+            _check.fail("scenarios", f"of one shape {tuple(scenarios[0].shape)}", cmdp.shape, n)
+        if not np.array_equal(cmdp.initial, scenarios[0].initial):
+            _check.fail("scenarios", "of one initial distribution", "another", n)
+
+
+def _as_path(name: str, weights: ArrayLike, N: int) -> Path:
+    """Check weights and keep the non-zero ones of each row."""
+    raw = np.asarray(weights)
+    if raw.dtype.kind in "iu" and raw.ndim == 1:
+        _check.everywhere(name, raw, (raw >= 0) & (raw < N), f"scenario numbers in [0, {N})")
+        return Path(raw.astype(np.int32)[:, None], np.ones((raw.size, 1)))
+    dense = _check.floats(name, weights, ("M", N))
+    _check.distribution(name, dense)
+    J = int((dense > 0).sum(axis=1).max())
+    # The J largest of a row contain all its non-zero weights; scenario order keeps sums stable.
+    index = np.sort(np.argsort(-dense, axis=1, kind="stable")[:, :J], axis=1)
+    return Path(index.astype(np.int32), np.take_along_axis(dense, index, axis=1))
+
+
+def _mix(path: Path, m: int, bank: FloatArray) -> FloatArray:
+    mixed: FloatArray = np.tensordot(path.weight[m], bank[path.index[m]], axes=1)
+    return mixed
+
+
+def _common_successors(
+    scenarios: tuple[TabularCMDP, ...],
+) -> tuple[NDArray[np.int64], NDArray[np.int32], FloatArray]:
+    """Put all scenarios on the union of their successor lists; probabilities become (N, entries)."""
+    lists = [s.successors for s in scenarios]
+    offsets, states, _ = lists[0]
+    if all(np.array_equal(x.offsets, offsets) and np.array_equal(x.states, states) for x in lists):
+        return offsets.copy(), states.copy(), np.stack([x.probabilities for x in lists])
+    S = scenarios[0].shape.S
+    rows = offsets.size - 1
+    keys = [np.repeat(np.arange(rows), np.diff(x.offsets)) * S + x.states for x in lists]
+    union = np.unique(np.concatenate(keys))
+    probabilities = np.zeros((len(lists), union.size))
+    for n, (key, x) in enumerate(zip(keys, lists, strict=True)):
+        np.add.at(probabilities[n], np.searchsorted(union, key), x.probabilities)
+    counts = np.bincount(union // S, minlength=rows)
+    new_offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+    return new_offsets, (union % S).astype(np.int32), probabilities

@@ -1,0 +1,157 @@
+"""One episode's world: a finite-horizon constrained MDP with finitely many states and actions.
+
+    maximise   V_r(π) = E[ Σ_h r_h(x_h, a_h) ]
+    subject to V_g,k(π) = E[ Σ_h g_k,h(x_h, a_h) ] ≥ b_k   for k = 1..K
+
+over policies π_h(a | x), with x_1 ~ initial and x_{h+1} ~ P_h(· | x_h, a_h), h = 1..H
+(eq. "CMDP at episode m" of the paper). The sign is the paper's: **utility ≥ threshold**.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from safedrift import _check
+from safedrift._check import FloatArray
+from safedrift.kernels.types import Successors
+
+__all__ = ["Successors", "TabularCMDP", "from_costs", "successor_lists"]
+
+
+class Shape(NamedTuple):
+    """Sizes of a world: steps, states, actions, constraints."""
+
+    H: int
+    S: int
+    A: int
+    K: int
+
+
+@dataclass(frozen=True, eq=False)
+class TabularCMDP:
+    """A constrained MDP that exists is a valid one: everything is checked when it is built.
+
+    Parameters
+    ----------
+    transitions : array (H, S, A, S) or Successors
+        P_h(x' | x, a), dense, or as successor lists when S*S numbers are too many.
+    rewards : array (H, S, A)
+        In [0, 1].
+    utilities : array (K, H, S, A)
+        In [0, 1], one slice per constraint.
+    thresholds : array (K,)
+        b_k in (0, H].
+    initial : array (S,)
+        Distribution of the first state.
+    """
+
+    transitions: FloatArray | Successors
+    rewards: FloatArray
+    utilities: FloatArray
+    thresholds: FloatArray
+    initial: FloatArray
+
+    def __post_init__(self) -> None:
+        rewards = _check.floats("rewards", self.rewards, ("H", "S", "A"))
+        H, S, A = rewards.shape
+        utilities = _check.floats("utilities", self.utilities, ("K", H, S, A))
+        thresholds = _check.floats("thresholds", self.thresholds, (utilities.shape[0],))
+        initial = _check.floats("initial", self.initial, (S,))
+        for name, values in (("rewards", rewards), ("utilities", utilities)):
+            _check.everywhere(name, values, (values >= 0) & (values <= 1), "in [0, 1]")
+        ok = (thresholds > 0) & (thresholds <= H)
+        _check.everywhere("thresholds", thresholds, ok, f"in (0, H] = (0, {H}]")
+        _check.distribution("initial", initial)
+        transitions: FloatArray | Successors
+        if isinstance(self.transitions, Successors):
+            transitions = _checked_successors(self.transitions, H, S, A)
+        else:
+            transitions = _check.floats("transitions", self.transitions, (H, S, A, S))
+            _check.distribution("transitions", transitions)
+        for name, value in (
+            ("transitions", transitions),
+            ("rewards", rewards),
+            ("utilities", utilities),
+            ("thresholds", thresholds),
+            ("initial", initial),
+        ):
+            object.__setattr__(self, name, value)
+
+    @property
+    def shape(self) -> Shape:
+        """Sizes (H, S, A, K)."""
+        K, H, S, A = self.utilities.shape
+        return Shape(H, S, A, K)
+
+    @cached_property
+    def successors(self) -> Successors:
+        """The transitions as successor lists, zeros left out."""
+        if isinstance(self.transitions, Successors):
+            return self.transitions
+        return successor_lists(self.transitions)
+
+    def dense_transitions(self) -> FloatArray:
+        """Return P as an array (H, S, A, S)."""
+        if not isinstance(self.transitions, Successors):
+            return self.transitions
+        H, S, A, _ = self.shape
+        offsets, states, probabilities = self.transitions
+        dense = np.zeros((H * S * A, S))
+        rows = np.repeat(np.arange(H * S * A), np.diff(offsets))
+        np.add.at(dense, (rows, states), probabilities)
+        return dense.reshape(H, S, A, S)
+
+
+def successor_lists(transitions: FloatArray) -> Successors:
+    """Turn dense transitions (H, S, A, S) into successor lists without the zeros."""
+    S = transitions.shape[-1]
+    rows = np.ascontiguousarray(transitions).reshape(-1, S)
+    row, state = np.nonzero(rows)
+    offsets = np.concatenate(([0], np.cumsum(np.bincount(row, minlength=rows.shape[0]))))
+    return Successors(offsets.astype(np.int64), state.astype(np.int32), rows[row, state])
+
+
+def _checked_successors(given: Successors, H: int, S: int, A: int) -> Successors:
+    rows = H * S * A
+    offsets = np.array(given.offsets, dtype=np.int64)
+    states = np.array(given.states, dtype=np.int32)
+    probabilities = _check.floats("transitions.probabilities", given.probabilities, ("entries",))
+    if offsets.shape != (rows + 1,):
+        _check.fail("transitions.offsets", f"of shape (H*S*A + 1,) = ({rows + 1},)", offsets.shape)
+    if states.shape != probabilities.shape:
+        _check.fail("transitions.states", f"of shape {probabilities.shape}", states.shape)
+    if offsets[0] != 0 or offsets[-1] != states.size:
+        _check.fail("transitions.offsets", f"from 0 to {states.size}", (offsets[0], offsets[-1]))
+    _check.everywhere("row lengths of transitions", np.diff(offsets), np.diff(offsets) >= 1, ">= 1")
+    inside = (states >= 0) & (states < S)
+    _check.everywhere("transitions.states", states, inside, f"in [0, S) = [0, {S})")
+    _check.everywhere("transitions.probabilities", probabilities, probabilities >= 0, ">= 0")
+    total = np.add.reduceat(probabilities, offsets[:-1])
+    wrong = np.flatnonzero(np.abs(total - 1) > 1e-9)
+    if wrong.size:
+        where = tuple(int(i) for i in np.unravel_index(wrong[0], (H, S, A)))
+        _check.fail("each row of transitions", "a distribution (sum 1)", total[wrong[0]], where)
+    for array in (offsets, states):
+        array.setflags(write=False)
+    return Successors(offsets, states, probabilities)
+
+
+def from_costs(costs: FloatArray, limits: FloatArray, H: int) -> tuple[FloatArray, FloatArray]:
+    """Turn costs in [0, 1] with limits on their sum into utilities and thresholds.
+
+    The only place where "cost ≤ limit" becomes "utility ≥ threshold":
+    g = 1 - c and b = H - limit.
+
+    Parameters
+    ----------
+    costs : array (K, H, S, A)
+    limits : array (..., K)
+        Largest allowed expected cost of an episode, in [0, H).
+    """
+    limits = np.asarray(limits, dtype=np.float64)
+    _check.everywhere("limits", limits, (limits >= 0) & (limits < H), f"in [0, H) = [0, {H})")
+    return 1.0 - np.asarray(costs, dtype=np.float64), H - limits
