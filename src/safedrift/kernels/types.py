@@ -1,7 +1,7 @@
-"""Arrays that travel together, and the two decorators under which kernels are compiled.
+"""Arrays that travel together, and the decorators under which kernels are compiled.
 
-A compiled function here takes arrays and writes into arrays. It draws no random numbers (uniforms
-come in), validates nothing, allocates nothing inside an episode loop and raises nothing.
+A compiled function takes arrays and writes into arrays. It draws no random numbers (uniforms come
+in), validates nothing and raises nothing; the learner's allocate nothing either.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def jit_inline(function: F) -> F:
     return compiled
 
 
-def jit_parallel(function: F) -> F:
-    """Compile with `prange` over independent items; results do not depend on the thread count."""
-    compiled: F = numba.njit(cache=True, error_model="numpy", parallel=True)(function)
+def jit_alloc(function: F) -> F:
+    """Compile code that may allocate and copy arrays; runs beside other threads (no GIL)."""
+    compiled: F = numba.njit(cache=True, error_model="numpy", nogil=True)(function)
     return compiled
 
 
@@ -63,8 +63,9 @@ class Path(NamedTuple):
 class World(NamedTuple):
     """A drifting CMDP as the kernels see it: N scenarios, M episodes."""
 
+    # Unsigned indices into arrays: signed ones would cost a test for negative values each time.
     offsets: NDArray[np.int64]  # (H*S*A + 1,)
-    states: IndexArray  # (entries,) successors, common to all scenarios
+    states: NDArray[np.uint32]  # (entries,) successors, common to all scenarios
     probabilities: FloatArray  # (N, entries)
     cumulative: FloatArray  # (N, entries) running sums within each row
     rewards: FloatArray  # (N, H, S, A)

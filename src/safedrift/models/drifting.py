@@ -117,7 +117,7 @@ class DriftingCMDP:
         support = np.flatnonzero(initial)
         return World(
             offsets,
-            states,
+            states.astype(np.uint32),
             probabilities,
             cumulative,
             np.stack([s.rewards for s in self.scenarios]),

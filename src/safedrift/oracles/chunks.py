@@ -1,0 +1,40 @@
+"""Run compiled work on fixed chunks of episodes in threads, with progress after each chunk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+
+Progress = Callable[[int], None]
+
+CHUNK = 32
+
+
+def in_chunks(
+    work: Callable[[slice], None],
+    n: int,
+    *,
+    progress: Progress | None = None,
+    workers: int | None = None,
+) -> None:
+    """Call `work` on slices of CHUNK items that cover range(n); `progress` gets each size.
+
+    The kernels release the GIL. Chunk boundaries never depend on the number of workers.
+    """
+    slices = [slice(i, min(i + CHUNK, n)) for i in range(0, n, CHUNK)]
+    if not slices:
+        return
+    work(slices[0])  # alone: compiling is not for two threads at once
+    if progress:
+        progress(slices[0].stop)
+    with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
+        futures = {pool.submit(work, part): part for part in slices[1:]}
+        try:
+            for future in as_completed(futures):
+                future.result()
+                if progress:
+                    progress(futures[future].stop - futures[future].start)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise

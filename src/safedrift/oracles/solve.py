@@ -1,0 +1,285 @@
+"""The constrained optimum of an episode, with a certificate.
+
+    V_r* = max_π { V_r(π) : V_g(π) ≥ b } = min_{μ ≥ 0} max_π V_r(π) + μ·(V_g(π) - b)
+
+One constraint: the dual is a convex piecewise linear function of one number, minimised exactly by
+intersecting lines (`kernels.exact`). Several: the linear program over occupancy measures, by HiGHS.
+Either way the answer carries its proof: a feasible policy with its exact value, multipliers whose
+dual value bounds every policy's value from above, and the gap between the two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import linprog
+from scipy.sparse import coo_array, csr_array, hstack
+
+from safedrift._check import FloatArray, IntArray
+from safedrift.kernels import exact
+from safedrift.kernels.types import World
+from safedrift.models import DriftingCMDP, TabularCMDP
+from safedrift.oracles.chunks import Progress, in_chunks
+
+__all__ = ["Optima", "Optimum", "evaluate", "evaluate_episodes", "optima", "solve"]
+
+
+@dataclass(frozen=True, eq=False)
+class Optimum:
+    """Constrained optimum of one CMDP.
+
+    Attributes
+    ----------
+    status : "optimal" or "infeasible"
+    value : V_r of `policy`, NaN if infeasible
+    utilities : (K,) V_g of `policy`; if infeasible, those with the largest least slack
+    multipliers : (K,) μ*, infinite if infeasible
+    policy : (H, S, A) optimal, or the safest one if infeasible
+    gap : dual value at μ* minus `value`; bounds how far `value` is from the optimum
+    gamma : Slater gap, max_π min_k (V_g,k(π) - b_k); negative if infeasible
+    iterations : lines intersected, or simplex iterations
+    """
+
+    status: str
+    value: float
+    utilities: FloatArray
+    multipliers: FloatArray
+    policy: FloatArray
+    gap: float
+    gamma: float
+    iterations: int
+
+
+@dataclass(frozen=True, eq=False)
+class Optima:
+    """Constrained optima of n episodes of a world; fields as in `Optimum`, first axis n."""
+
+    episodes: IntArray
+    feasible: np.ndarray
+    value: FloatArray
+    utilities: FloatArray
+    multipliers: FloatArray
+    gap: FloatArray
+    gamma: FloatArray
+    policy_change: FloatArray
+    """(n,) Σ_h max_x ‖π*_h - previous π*_h‖₁ over states either policy reaches; 0 for the first."""
+
+
+def evaluate(cmdp: TabularCMDP, policy: FloatArray) -> FloatArray:
+    """Return (V_r, V_g,1, ..., V_g,K) of a policy (H, S, A), exactly."""
+    world = DriftingCMDP([cmdp], np.zeros(1, np.int64))
+    return evaluate_episodes(world, np.zeros(1, np.int64), np.asarray(policy)[None])[0]
+
+
+def evaluate_episodes(world: DriftingCMDP, episodes: IntArray, policies: FloatArray) -> FloatArray:
+    """Return the exact values (n, 1+K) of policies (n, H, S, A), one for each listed episode."""
+    arrays, rewards = _with_signal_axis(world)
+    policies = np.ascontiguousarray(policies, dtype=np.float64)
+    episodes = np.ascontiguousarray(episodes, dtype=np.int64)
+    out = np.empty((episodes.size, 1 + world.K))
+
+    def work(part: slice) -> None:
+        exact.evaluate_policies(arrays, rewards, episodes[part], policies[part], out[part])
+
+    in_chunks(work, episodes.size)
+    return out
+
+
+def solve(cmdp: TabularCMDP) -> Optimum:
+    """Return the constrained optimum of one CMDP."""
+    if cmdp.shape.K > 1:
+        return _solve_lp(cmdp)[0]
+    world = DriftingCMDP([cmdp], np.zeros(1, np.int64))
+    numbers, _, policies = _solve_lines(world, np.zeros(1, np.int64), keep_policies=True)
+    status, mu, _, value, utility, dual, gamma, iterations = numbers[0]
+    optimal = status == exact.OPTIMAL
+    return Optimum(
+        status="optimal" if optimal else "infeasible",
+        value=value if optimal else np.nan,
+        utilities=np.array([utility]),
+        multipliers=np.array([mu]),
+        policy=policies[0],
+        gap=dual - value if optimal else np.nan,
+        gamma=gamma,
+        iterations=int(iterations),
+    )
+
+
+def optima(
+    world: DriftingCMDP, episodes: IntArray | None = None, progress: Progress | None = None
+) -> Optima:
+    """Return the constrained optimum of each listed episode (all by default).
+
+    Episodes with the same world are solved once. `progress` is called with numbers that add up to
+    the number of listed episodes.
+    """
+    if episodes is None:
+        episodes = np.arange(world.M)
+    episodes = np.asarray(episodes, dtype=np.int64)
+    _, version = world.distinct
+    # Consecutive repeats of a world change nothing; keep the first of each run.
+    fresh = np.concatenate(([True], np.diff(version[episodes]) != 0))
+    listed = episodes[fresh]
+    run = np.cumsum(fresh) - 1
+    sizes = np.bincount(run)
+    if world.K == 1:
+        numbers, changes, _ = _solve_lines(world, listed, progress=progress, sizes=sizes)
+        status, mu, _, value, utility, dual, gamma, _ = numbers.T
+        utilities, multipliers, gap = utility[:, None], mu[:, None], dual - value
+        feasible = status == exact.OPTIMAL
+    else:
+        found = _solve_lps(world, listed, version[listed], sizes, progress)
+        feasible, value, utilities, multipliers, gap, gamma, changes = found
+    change = np.zeros(episodes.size)
+    change[np.flatnonzero(fresh)] = changes.sum(axis=1)
+    return Optima(
+        episodes=episodes,
+        feasible=feasible[run],
+        value=np.where(feasible, value, np.nan)[run],
+        utilities=utilities[run],
+        multipliers=multipliers[run],
+        gap=np.where(feasible, gap, np.nan)[run],
+        gamma=gamma[run],
+        policy_change=change,
+    )
+
+
+def _with_signal_axis(world: DriftingCMDP) -> tuple[World, FloatArray]:
+    return world.arrays, world.arrays.rewards[:, None]
+
+
+def _solve_lines(
+    world: DriftingCMDP,
+    episodes: IntArray,
+    *,
+    keep_policies: bool = False,
+    progress: Progress | None = None,
+    sizes: IntArray | None = None,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    arrays, rewards = _with_signal_axis(world)
+    n = episodes.size
+    numbers, changes = np.empty((n, 8)), np.empty((n, world.H))
+    policies = np.empty((n if keep_policies else 0, world.H, world.S, world.A))
+
+    def work(part: slice) -> None:
+        before = min(part.start, 1)
+        exact.solve_episodes(
+            arrays, rewards, episodes[part.start - before : part.stop], before,
+            numbers[part], changes[part], policies[part],
+        )  # fmt: skip
+        if progress and sizes is not None:
+            progress(int(sizes[part].sum()))
+
+    in_chunks(work, n)
+    return numbers, changes, policies
+
+
+# ---------------------------------------------------------------- several constraints
+
+
+def _solve_lps(
+    world: DriftingCMDP,
+    episodes: IntArray,
+    versions: IntArray,
+    sizes: IntArray,
+    progress: Progress | None,
+) -> tuple[np.ndarray, FloatArray, FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
+    known: dict[int, tuple[Optimum, FloatArray]] = {}
+    n, K, H = episodes.size, world.K, world.H
+    feasible, value, gap, gamma = np.empty(n, bool), np.empty(n), np.empty(n), np.empty(n)
+    utilities, multipliers, changes = np.empty((n, K)), np.empty((n, K)), np.zeros((n, H))
+    before: tuple[Optimum, FloatArray] | None = None
+    for i, (m, version) in enumerate(zip(episodes, versions, strict=True)):
+        if int(version) not in known:
+            known[int(version)] = _solve_lp(world.at(int(m)))
+        found, reach = known[int(version)]
+        feasible[i], value[i] = found.status == "optimal", found.value
+        gap[i], gamma[i] = found.gap, found.gamma
+        utilities[i], multipliers[i] = found.utilities, found.multipliers
+        if before is not None:
+            exact.policy_change(found.policy, before[0].policy, reach, before[1], changes[i])
+        before = (found, reach)
+        if progress:
+            progress(int(sizes[i]))
+    return feasible, value, utilities, multipliers, gap, gamma, changes
+
+
+def _solve_lp(cmdp: TabularCMDP) -> tuple[Optimum, FloatArray]:
+    """Occupancy-measure LP by HiGHS; returns the optimum and the state occupancy (H, S)."""
+    H, S, A, K = cmdp.shape
+    flow, inflow = _flow(cmdp)
+    g = csr_array(cmdp.utilities.reshape(K, -1))
+    b = cmdp.thresholds
+    # Largest uniform slack t: V_g,k - b_k ≥ t for all k.
+    slack = linprog(
+        np.append(np.zeros(H * S * A), -1.0),
+        A_ub=hstack([-g, csr_array(np.ones((K, 1)))]),
+        b_ub=-b,
+        A_eq=hstack([flow, csr_array((H * S, 1))]),
+        b_eq=inflow,
+        bounds=[(0, None)] * (H * S * A) + [(None, None)],
+        method="highs",
+    )
+    gamma = -float(slack.fun)
+    best = linprog(
+        -cmdp.rewards.ravel(), A_ub=-g, b_ub=-b, A_eq=flow, b_eq=inflow, method="highs",
+        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
+    )  # fmt: skip
+    if best.status not in (0, 2):
+        raise RuntimeError(f"HiGHS stopped without an answer: {best.message}")
+    optimal = best.status == 0
+    measure = (best.x if optimal else slack.x[:-1]).clip(0).reshape(H, S, A)
+    policy, reach = _policy_of(measure)
+    values = evaluate(cmdp, policy)
+    multipliers = -best.ineqlin.marginals.clip(max=0) if optimal else np.full(K, np.inf)
+    dual = np.nan
+    if optimal:
+        dual = _dual_value(cmdp, multipliers)
+    found = Optimum(
+        status="optimal" if optimal else "infeasible",
+        value=float(values[0]) if optimal else np.nan,
+        utilities=values[1:],
+        multipliers=multipliers,
+        policy=policy,
+        gap=dual - float(values[0]) if optimal else np.nan,
+        gamma=gamma,
+        iterations=int(best.nit),
+    )
+    return found, reach
+
+
+def _flow(cmdp: TabularCMDP) -> tuple[csr_array, FloatArray]:
+    """Flow conservation: what enters a (step, state) leaves it through its actions."""
+    H, S, A, _ = cmdp.shape
+    offsets, states, probabilities = cmdp.successors
+    pairs = np.arange(H * S * A)
+    source = np.repeat(pairs, np.diff(offsets))
+    inner = source < (H - 1) * S * A
+    rows = np.concatenate((pairs // A, (source[inner] // (S * A) + 1) * S + states[inner]))
+    columns = np.concatenate((pairs, source[inner]))
+    entries = np.concatenate((np.ones(pairs.size), -probabilities[inner]))
+    matrix = coo_array((entries, (rows, columns)), shape=(H * S, H * S * A)).tocsr()
+    return matrix, np.concatenate((cmdp.initial, np.zeros((H - 1) * S)))
+
+
+def _policy_of(measure: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Policy of an occupancy measure (H, S, A), uniform where none arrives; and its (H, S) sums."""
+    reach = measure.sum(axis=2)
+    arrives = reach[:, :, None] > 1e-14
+    policy = np.where(arrives, measure / np.where(arrives, reach[:, :, None], 1), 1 / measure.shape[2])
+    return policy / policy.sum(axis=2, keepdims=True), np.where(arrives[:, :, 0], reach, 0.0)
+
+
+def _dual_value(cmdp: TabularCMDP, multipliers: FloatArray) -> float:
+    """max_π V_r + μ·(V_g - b), by dynamic programming."""
+    H, S, A, _ = cmdp.shape
+    offsets, states, probabilities = cmdp.successors
+    signal = cmdp.rewards + np.tensordot(multipliers, cmdp.utilities, axes=1)
+    V = np.zeros(S)
+    for h in range(H - 1, -1, -1):
+        rows = slice(offsets[h * S * A], offsets[(h + 1) * S * A])
+        starts = offsets[h * S * A : (h + 1) * S * A] - offsets[h * S * A]
+        ahead = np.add.reduceat(probabilities[rows] * V[states[rows]], starts)
+        V = (signal[h] + ahead.reshape(S, A)).max(axis=1)
+    return float(cmdp.initial @ V - multipliers @ cmdp.thresholds)
