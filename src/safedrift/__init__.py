@@ -1,0 +1,47 @@
+"""safedrift: safe reinforcement learning in a world that drifts.
+
+PROPD-PPO (Ding & Lavaei, AAAI 2023) for constrained MDPs whose rewards, utilities, transitions and
+thresholds change from episode to episode, with exact dynamic regret and constraint violation.
+"""
+
+from safedrift import problems
+from safedrift.algorithms import (
+    PROPDPPO,
+    Budgets,
+    LocalBudgets,
+    Parameters,
+    Sizes,
+    Slater,
+    theorem3,
+    theorem4,
+)
+from safedrift.experiments import Run, simulate
+from safedrift.models import DriftingCMDP, Successors, TabularCMDP, drift, from_costs
+from safedrift.oracles import budgets, evaluate, local_budgets, optima, solve, variation
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "PROPDPPO",
+    "Budgets",
+    "DriftingCMDP",
+    "LocalBudgets",
+    "Parameters",
+    "Run",
+    "Sizes",
+    "Slater",
+    "Successors",
+    "TabularCMDP",
+    "budgets",
+    "drift",
+    "evaluate",
+    "from_costs",
+    "local_budgets",
+    "optima",
+    "problems",
+    "simulate",
+    "solve",
+    "theorem3",
+    "theorem4",
+    "variation",
+]

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from safedrift import _check
 from safedrift._check import FloatArray
 
-__all__ = ["Budgets", "Knowledge", "LocalBudgets", "Sizes", "Slater"]
+__all__ = ["Budgets", "Knowledge", "LocalBudgets", "Sizes", "Slater", "block_sums"]
 
 
 class Sizes(NamedTuple):
@@ -94,6 +94,14 @@ class LocalBudgets:
                 _check.fail(f"LocalBudgets.{name}", f"a number or of shape {shape}", values.shape)
             full.append(np.broadcast_to(values, shape))
         return full[0], full[1]
+
+
+def block_sums(per_episode: FloatArray, length: int) -> FloatArray:
+    """Sum changes inside blocks of `length` episodes; changes between blocks belong to none."""
+    length = _check.integer("length", length)
+    inside = np.array(per_episode)
+    inside[::length] = 0.0
+    return np.asarray(np.add.reduceat(inside, np.arange(0, len(inside), length), axis=0))
 
 
 Knowledge = Slater | LocalBudgets

@@ -22,7 +22,14 @@ import numpy as np
 
 from safedrift import _check
 from safedrift._check import FloatArray
-from safedrift.algorithms.knowledge import Budgets, Knowledge, LocalBudgets, Sizes, Slater
+from safedrift.algorithms.knowledge import (
+    Budgets,
+    Knowledge,
+    LocalBudgets,
+    Sizes,
+    Slater,
+    block_sums,
+)
 from safedrift.algorithms.parts import (
     BernsteinBonus,
     CountBonus,
@@ -234,18 +241,11 @@ def _bonus(
     return CountBonus(root, lam * left, shift=0.0)
 
 
-def _blocks(per_episode: FloatArray, W: int) -> FloatArray:
-    """Sum per-episode changes inside each W-block; a block's first change belongs to no block."""
-    inside = np.array(per_episode)
-    inside[::W] = 0.0
-    return np.asarray(np.add.reduceat(inside, np.arange(0, inside.shape[0], W), axis=0))
-
-
 def _printed_lv(transitions: FloatArray, utilities: FloatArray, W: int) -> FloatArray:
     """LV = B_P,E H + B_g,E, budgets summed over steps and the same at every step."""
     H = transitions.shape[1]
-    B_P = _blocks(transitions, W).sum(axis=-1)[:, None]
-    B_g = _blocks(utilities, W).sum(axis=-1)
+    B_P = block_sums(transitions, W).sum(axis=-1)[:, None]
+    B_g = block_sums(utilities, W).sum(axis=-1)
     return np.repeat((B_P * H + B_g)[:, :, None], H, axis=2)
 
 
@@ -253,7 +253,7 @@ def _repaired_lv(transitions: FloatArray, utilities: FloatArray, W: int) -> Floa
     """LV_h = (H-h)/2 max‖ΔP_h‖₁ + max|Δg_h| over the block (E8), with V_{h+1} ≤ H-h."""
     H = transitions.shape[1]
     span = np.arange(H - 1, -1, -1.0)
-    return _blocks(transitions, W)[:, None, :] * span / 2 + _blocks(utilities, W)
+    return block_sums(transitions, W)[:, None, :] * span / 2 + block_sums(utilities, W)
 
 
 # Start of the practical preset: the best setting found over nine drifting worlds (errata E9).

@@ -95,7 +95,7 @@ def evaluate_policies(world, rewards, episodes, policies, out):
     ----------
     rewards : (N, 1, H, S, A) the world's rewards with a signal axis
     episodes : (n,)
-    policies : (n, H, S, A)
+    policies : (n, H, S, A), or (1, H, S, A) for one policy in all episodes
     out : (n, 1+K)
     """
     K = world.utilities.shape[1]
@@ -107,10 +107,11 @@ def evaluate_policies(world, rewards, episodes, policies, out):
         m = episodes[i]
         p = mixed_transitions(world, m, buffer)
         mixed_signal(rewards, world.reward_path, m, 0, signal)
-        out[i, 0] = policy_value(world, p, signal, policies[i], V, W)
+        policy = policies[min(i, policies.shape[0] - 1)]
+        out[i, 0] = policy_value(world, p, signal, policy, V, W)
         for k in range(K):
             mixed_signal(world.utilities, world.utility_path, m, k, signal)
-            out[i, 1 + k] = policy_value(world, p, signal, policies[i], V, W)
+            out[i, 1 + k] = policy_value(world, p, signal, policy, V, W)
 
 
 # ---------------------------------------------------------------- best policies
@@ -171,6 +172,27 @@ def line_of(world, p, r, g, actions, V):
             V[now, s] = q_r
             V[now + 1, s] = q_g
     return start_value(world, V[now]), start_value(world, V[now + 1])
+
+
+@jit_alloc
+def safest_utilities(world, episodes, out):
+    """out[i] (K,) = utilities of the policy that maximises their sum in episodes[i]."""
+    _, K, H, S, A = world.utilities.shape
+    buffer = np.empty(world.states.size if world.transition_path.index.shape[1] > 1 else 0)
+    signal, total = np.empty((H, S, A)), np.empty((H, S, A))
+    actions = np.empty((H, S), np.int32)
+    V = np.empty((4, S))
+    for i in range(episodes.size):
+        m = episodes[i]
+        p = mixed_transitions(world, m, buffer)
+        total[:] = 0.0
+        for k in range(K):
+            mixed_signal(world.utilities, world.utility_path, m, k, signal)
+            total += signal
+        best_policy(world, p, total, total, 1.0, 0.0, actions, V)
+        for k in range(K):
+            mixed_signal(world.utilities, world.utility_path, m, k, signal)
+            out[i, k] = line_of(world, p, signal, signal, actions, V)[0]
 
 
 @jit_alloc

@@ -10,6 +10,7 @@ instead of forming P^m.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 from functools import cached_property
 
 import numpy as np
@@ -75,9 +76,7 @@ class DriftingCMDP:
                 raise TypeError("thresholds must be given when weights is not; got None")
             scenario_thresholds = np.stack([s.thresholds for s in self.scenarios])
             thresholds = np.einsum("mj,mjk->mk", common.weight, scenario_thresholds[common.index])
-        self.thresholds = _check.floats("thresholds", thresholds, (self.M, self.K))
-        ok = (self.thresholds > 0) & (self.thresholds <= self.H)
-        _check.everywhere("thresholds", self.thresholds, ok, f"in (0, H] = (0, {self.H}]")
+        self._set_thresholds(thresholds)
 
     @classmethod
     def from_sequence(cls, episodes: Iterable[TabularCMDP]) -> DriftingCMDP:
@@ -93,6 +92,19 @@ class DriftingCMDP:
         if not path:
             _check.fail("episodes", "at least one CMDP", "none")
         return cls(scenarios, np.array(path))
+
+    def with_thresholds(self, thresholds: ArrayLike) -> DriftingCMDP:
+        """Return the same world with other thresholds (M, K)."""
+        other = copy(self)
+        for cached in ("arrays", "distinct"):
+            other.__dict__.pop(cached, None)
+        other._set_thresholds(thresholds)
+        return other
+
+    def _set_thresholds(self, thresholds: ArrayLike) -> None:
+        self.thresholds = _check.floats("thresholds", thresholds, (self.M, self.K))
+        ok = (self.thresholds > 0) & (self.thresholds <= self.H)
+        _check.everywhere("thresholds", self.thresholds, ok, f"in (0, H] = (0, {self.H}]")
 
     def at(self, m: int) -> TabularCMDP:
         """Return the world of episode m (from 0)."""

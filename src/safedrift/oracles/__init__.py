@@ -1,7 +1,15 @@
 """What is true: exact values, constrained optima, variation budgets. Learners never see this."""
 
 from safedrift.oracles.budgets import Variation, block_sums, budgets, local_budgets, variation
-from safedrift.oracles.solve import Optima, Optimum, evaluate, evaluate_episodes, optima, solve
+from safedrift.oracles.solve import (
+    Optima,
+    Optimum,
+    evaluate,
+    evaluate_episodes,
+    optima,
+    safest_utilities,
+    solve,
+)
 
 __all__ = [
     "Optima",
@@ -13,6 +21,7 @@ __all__ = [
     "evaluate_episodes",
     "local_budgets",
     "optima",
+    "safest_utilities",
     "solve",
     "variation",
 ]

@@ -17,10 +17,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from safedrift import _check
 from safedrift._check import FloatArray
-from safedrift.algorithms.knowledge import Budgets, LocalBudgets
+from safedrift.algorithms.knowledge import Budgets, LocalBudgets, block_sums
 from safedrift.kernels.types import Path
 from safedrift.models import DriftingCMDP
 from safedrift.oracles.solve import Optima, optima
@@ -87,74 +88,69 @@ def local_budgets(world: DriftingCMDP, norm: str = "l2") -> LocalBudgets:
     return LocalBudgets(transitions=change.P, utilities=change.g)
 
 
-def block_sums(per_episode: FloatArray, length: int) -> FloatArray:
-    """Sum changes inside blocks of `length` episodes; changes between blocks belong to none."""
-    length = _check.integer("length", length)
-    inside = np.array(per_episode)
-    inside[::length] = 0.0
-    return np.asarray(np.add.reduceat(inside, np.arange(0, len(inside), length), axis=0))
-
-
 def _changes(
     path: Path, banks: list[FloatArray], norm: str, starts: list[np.ndarray] | None = None
 ) -> FloatArray:
     """Norm of the change of Σ_j w_j bank[index_j] for each bank (N, entries): (M, banks)."""
-    M = path.index.shape[0]
+    M, J = path.index.shape
+    N = banks[0].shape[0]
+    rows = np.arange(0, M * J + 1, J)
+    weights = csr_array((path.weight.ravel(), path.index.ravel(), rows), shape=(M, N))
+    delta = (weights[1:] - weights[:-1]).tocsr()
+    delta.eliminate_zeros()
     out = np.zeros((M, len(banks)))
-    cache: dict[tuple[int, int], FloatArray] = {}
-    seen: dict[bytes, FloatArray] = {}
-    for m in range(1, M):
-        index, delta = _weight_change(path, m)
-        if index.size == 0:
-            continue
-        key = index.tobytes() + delta.tobytes()
-        if key not in seen:
-            seen[key] = _norms(index, delta, banks, norm, starts, cache)
-        out[m] = seen[key]
+    size = np.diff(delta.indptr)
+    # Between two scenarios the change is a multiple of their difference, in any norm.
+    two = np.flatnonzero(size == 2)
+    first = delta.indptr[two]
+    pairs = np.stack((delta.indices[first], delta.indices[first + 1]), axis=1)
+    distinct, place = np.unique(pairs, axis=0, return_inverse=True)
+    distance = [_size(np.array([-1.0, 1.0]), pair, banks, norm, starts) for pair in distinct]
+    if two.size:
+        out[two + 1] = np.abs(delta.data[first])[:, None] * np.array(distance)[place.ravel()]
+    squares: dict[tuple[int, int], FloatArray] = {}
+    for m in np.flatnonzero(size > 2):
+        entries = slice(delta.indptr[m], delta.indptr[m + 1])
+        index, change = delta.indices[entries], delta.data[entries]
+        if norm == "l2":
+            out[m + 1] = _from_distances(change, index, banks, squares)
+        else:
+            out[m + 1] = _size(change, index, banks, norm, starts)
     return out
 
 
-def _weight_change(path: Path, m: int) -> tuple[np.ndarray, FloatArray]:
-    """Scenarios whose weight changes at episode m, and by how much (summing to zero)."""
-    both = np.concatenate((path.index[m], path.index[m - 1]))
-    change = np.concatenate((path.weight[m], -path.weight[m - 1]))
-    index, place = np.unique(both, return_inverse=True)
-    delta = np.bincount(place, change)
-    return index[delta != 0], delta[delta != 0]
-
-
-def _norms(
-    index: np.ndarray,
+def _from_distances(
     delta: FloatArray,
+    index: np.ndarray,
+    banks: list[FloatArray],
+    squares: dict[tuple[int, int], FloatArray],
+) -> FloatArray:
+    """sqrt(-½ Σ_ij Δw_i Δw_j ‖θ_i - θ_j‖²) per bank; squared distances are kept in `squares`."""
+    total = np.zeros(len(banks))
+    for x in range(index.size):
+        for y in range(x):
+            pair = (int(index[x]), int(index[y]))
+            if pair not in squares:
+                difference = [bank[pair[0]] - bank[pair[1]] for bank in banks]
+                squares[pair] = np.array([d @ d for d in difference])
+            total -= delta[x] * delta[y] * squares[pair]
+    return np.sqrt(np.maximum(total, 0))
+
+
+def _size(
+    delta: FloatArray,
+    index: np.ndarray,
     banks: list[FloatArray],
     norm: str,
     starts: list[np.ndarray] | None,
-    cache: dict[tuple[int, int], FloatArray],
 ) -> FloatArray:
-    if norm == "l2":
-        square = np.zeros(len(banks))
-        for x in range(index.size):
-            for y in range(x):
-                pair = (int(index[x]), int(index[y]))
-                if pair not in cache:
-                    i, j = pair
-                    cache[pair] = np.array([((bank[i] - bank[j]) ** 2).sum() for bank in banks])
-                square -= delta[x] * delta[y] * cache[pair]
-        return np.sqrt(np.maximum(square, 0))
-    if index.size == 2:  # on a segment the change is a multiple of one difference
-        pair = (int(index[1]), int(index[0]))
-        if pair not in cache:
-            cache[pair] = _largest(np.array([-1.0, 1.0]), index, banks, starts)
-        return np.abs(delta[1]) * cache[pair]
-    return _largest(delta, index, banks, starts)
-
-
-def _largest(
-    delta: FloatArray, index: np.ndarray, banks: list[FloatArray], starts: list[np.ndarray] | None
-) -> FloatArray:
-    """Largest |change| per bank, or largest row sum of |change| where rows start at `starts`."""
+    """Norm of Σ_n Δw_n bank[n] per bank, from the definition."""
     found = np.empty(len(banks))
     for i, bank in enumerate(banks):
-        change = np.abs(delta @ bank[index])
-        found[i] = (np.add.reduceat(change, starts[i]) if starts else change).max()
+        change = delta @ bank[index]
+        if norm == "l2":
+            found[i] = np.sqrt(change @ change)
+        else:
+            sums = np.add.reduceat(np.abs(change), starts[i]) if starts else np.abs(change)
+            found[i] = sums.max()
     return found

@@ -22,7 +22,7 @@ from safedrift.kernels.types import World
 from safedrift.models import DriftingCMDP, TabularCMDP
 from safedrift.oracles.chunks import Progress, in_chunks
 
-__all__ = ["Optima", "Optimum", "evaluate", "evaluate_episodes", "optima", "solve"]
+__all__ = ["Optima", "Optimum", "evaluate", "evaluate_episodes", "optima", "safest_utilities", "solve"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,14 +73,29 @@ def evaluate(cmdp: TabularCMDP, policy: FloatArray) -> FloatArray:
 
 
 def evaluate_episodes(world: DriftingCMDP, episodes: IntArray, policies: FloatArray) -> FloatArray:
-    """Return the exact values (n, 1+K) of policies (n, H, S, A), one for each listed episode."""
+    """Return the exact values (n, 1+K) of policies (n, H, S, A), one for each listed episode.
+
+    A single policy (1, H, S, A) is taken for all of them.
+    """
     arrays, rewards = _with_signal_axis(world)
     policies = np.ascontiguousarray(policies, dtype=np.float64)
     episodes = np.ascontiguousarray(episodes, dtype=np.int64)
     out = np.empty((episodes.size, 1 + world.K))
 
     def work(part: slice) -> None:
-        exact.evaluate_policies(arrays, rewards, episodes[part], policies[part], out[part])
+        own = policies[part] if len(policies) > 1 else policies
+        exact.evaluate_policies(arrays, rewards, episodes[part], own, out[part])
+
+    in_chunks(work, episodes.size)
+    return out
+
+
+def safest_utilities(world: DriftingCMDP, episodes: IntArray) -> FloatArray:
+    """Return the utilities (n, K) of the policy that maximises their sum in each listed episode."""
+    out = np.empty((episodes.size, world.K))
+
+    def work(part: slice) -> None:
+        exact.safest_utilities(world.arrays, episodes[part], out[part])
 
     in_chunks(work, episodes.size)
     return out

@@ -1,0 +1,290 @@
+"""A finished run: what the learner did, beside what was true, episode by episode.
+
+    DR(n) = Σ_{m≤n} ( V_r*[m] - V_r[π_m, m] )           dynamic regret
+    CV(n) = [ Σ_{m≤n} ( b_m - V_g[π_m, m] ) ]_+         long-run violation, per constraint
+
+The positive-part versions sum [·]_+ of each episode instead, so that good episodes cannot pay for
+bad ones. Where only every n-th episode was measured, each measured one counts n times.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from safedrift import _check
+from safedrift._check import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from safedrift.algorithms import PROPDPPO
+    from safedrift.kernels.simulation import Record
+    from safedrift.models import DriftingCMDP
+    from safedrift.oracles import Optima, Variation
+
+__all__ = ["Run", "make_run"]
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """Arrays over the n measured episodes; K is the number of constraints.
+
+    Attributes
+    ----------
+    episodes : (n,) which episodes were measured, from 0
+    reward, optimal_reward : (n,) V_r[π_m, m] and V_r*[m], exact
+    utility, thresholds : (n, K) V_g[π_m, m], exact, and b_m
+    mu, optimal_mu : (n, K) the learner's multipliers after its dual step, and μ*
+    gamma : (n,) Slater gap of the episode
+    estimated_reward, estimated_utility : (n,), (n, K) the learner's V_r^m and V_g^m at the start
+    policy_restart, window_restart : (n,) whether the episode opens an L-block, a W-block
+    at_cap : (n,) share of the estimates at the visited pairs that sit at their cap H-h+1
+    observed : (n, 1+K) sums of the observed rewards and utilities
+    drift_P, drift_r, drift_g, drift_b, drift_star : (n,) change since the last measured episode
+        of transitions, rewards, utilities (l2, summed over steps), thresholds and optimal policy
+    baseline_reward, baseline_utility : (n,), (n, K) exact values of the uniform policy
+    info : dict
+        Sizes, seed, parameters and how they were chosen: what is needed to run it again.
+    """
+
+    episodes: IntArray
+    reward: FloatArray
+    optimal_reward: FloatArray
+    utility: FloatArray
+    thresholds: FloatArray
+    mu: FloatArray
+    optimal_mu: FloatArray
+    gamma: FloatArray
+    estimated_reward: FloatArray
+    estimated_utility: FloatArray
+    policy_restart: np.ndarray
+    window_restart: np.ndarray
+    at_cap: FloatArray
+    observed: FloatArray
+    drift_P: FloatArray
+    drift_r: FloatArray
+    drift_g: FloatArray
+    drift_b: FloatArray
+    drift_star: FloatArray
+    baseline_reward: FloatArray
+    baseline_utility: FloatArray
+    info: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def _weight(self) -> int:
+        return int(self.info["measure_every"])
+
+    @property
+    def regret(self) -> FloatArray:
+        """Per-episode regret V_r* - V_r (n,); negative where the learner breaks the constraint."""
+        return self.optimal_reward - self.reward
+
+    @property
+    def shortfall(self) -> FloatArray:
+        """Per-episode b - V_g (n, K); positive where the constraint is broken."""
+        return self.thresholds - self.utility
+
+    @property
+    def dynamic_regret(self) -> FloatArray:
+        """DR up to each measured episode (n,)."""
+        return np.asarray(np.cumsum(self.regret) * self._weight)
+
+    @property
+    def violation(self) -> FloatArray:
+        """CV up to each measured episode (n, K)."""
+        return np.asarray(np.maximum(np.cumsum(self.shortfall, axis=0) * self._weight, 0))
+
+    @property
+    def positive_regret(self) -> FloatArray:
+        """Σ [V_r* - V_r]_+ (n,)."""
+        return np.asarray(np.cumsum(np.maximum(self.regret, 0)) * self._weight)
+
+    @property
+    def positive_violation(self) -> FloatArray:
+        """Σ [b - V_g]_+ (n, K)."""
+        return np.asarray(np.cumsum(np.maximum(self.shortfall, 0), axis=0) * self._weight)
+
+    @property
+    def baseline_regret(self) -> FloatArray:
+        """Per-episode regret of the uniform policy (n,)."""
+        return self.optimal_reward - self.baseline_reward
+
+    # ------------------------------------------------------------ summary
+
+    def summary(self) -> dict[str, Any]:
+        """Return the numbers a reader asks for first, as plain data."""
+        M = int(self.info["sizes"]["M"])
+        last = slice(-max(1, self.episodes.size // 10), None)
+        return {
+            "problem": self.info.get("problem"),
+            "agent": self.info["agent"],
+            "mode": self.info["parameters"]["mode"],
+            "knowledge": self.info["knowledge"],
+            "seed": self.info["seed"],
+            "sizes": self.info["sizes"],
+            "dynamic_regret": float(self.dynamic_regret[-1]),
+            "dynamic_regret_per_episode": float(self.dynamic_regret[-1] / M),
+            "positive_regret_per_episode": float(self.positive_regret[-1] / M),
+            "uniform_regret_per_episode": float(self.baseline_regret.mean()),
+            "last_tenth_regret_per_episode": float(self.regret[last].mean()),
+            "violation": self.violation[-1].tolist(),
+            "violation_per_episode": (self.violation[-1] / M).tolist(),
+            "positive_violation_per_episode": (self.positive_violation[-1] / M).tolist(),
+            "last_tenth_shortfall_per_episode": self.shortfall[last].mean(axis=0).tolist(),
+            "smallest_slater_gap": float(self.gamma.min()),
+            "estimates_at_cap": float(self.at_cap[last].mean()),
+            "multiplier_at_cap": float((self.mu >= self._chi).mean()),
+            "notes": self.notes(),
+        }
+
+    @property
+    def _chi(self) -> float:
+        return float(self.info["parameters"]["dual"]["chi"])
+
+    def notes(self) -> list[str]:
+        """Return what a user should be told about this run, in sentences."""
+        told = []
+        last = slice(-max(1, self.episodes.size // 10), None)
+        share = float(self.at_cap[last].mean())
+        if share > 0.95:
+            told.append(
+                f"The bonus is vacuous: {share:.0%} of the estimates along the last tenth of the "
+                "episodes sit at their cap, so they say nothing and the policy stays (nearly) "
+                "uniform. Use mode 'practical', or scale the bonus down "
+                "(bonus_scale=0.005 and lam=0.002 learn where the printed constants do not)."
+            )
+        if self.info["parameters"]["improvement"]["alpha"] == 0:
+            told.append(
+                "alpha is 0, as Theorems 3 and 4 print it for zero budgets: the policy never "
+                "moves. Use mode 'repaired' or 'practical', or set alpha."
+            )
+        hits = float((self.mu >= self._chi).mean())
+        if hits > 0.05:
+            told.append(
+                f"The multiplier sat at its upper bound chi = {self._chi:g} in {hits:.0%} of the "
+                "episodes: the constraint could not be met fast enough; check gamma."
+            )
+        if self._weight > 1:
+            told.append(
+                f"Every {self._weight}-th episode was measured; sums count each {self._weight} "
+                "times and are estimates."
+            )
+        return told
+
+    # ------------------------------------------------------------ files
+
+    def to_parquet(self, path: str | Path) -> None:
+        """Write arrays and info to one Parquet file."""
+        columns = {}
+        for item in fields(self):
+            if item.name == "info":
+                continue
+            values = getattr(self, item.name)
+            if values.ndim == 1:
+                columns[item.name] = pa.array(values)
+            else:
+                for k in range(values.shape[1]):
+                    columns[f"{item.name}.{k}"] = pa.array(values[:, k])
+        table = pa.table(columns)
+        info = json.dumps({"format": FORMAT, **self.info}, allow_nan=True)
+        pq.write_table(table.replace_schema_metadata({"safedrift": info}), path)
+
+    @classmethod
+    def from_parquet(cls, path: str | Path) -> Run:
+        """Read what `to_parquet` wrote."""
+        table = pq.read_table(path)
+        raw = (table.schema.metadata or {}).get(b"safedrift")
+        if raw is None:
+            _check.fail(str(path), "a Parquet file written by Run.to_parquet", "another one")
+        info = json.loads(raw)
+        if info.pop("format", None) != FORMAT:
+            _check.fail(str(path), f"of run format {FORMAT}", "another format")
+        names = table.column_names
+        arrays = {}
+        for item in fields(cls):
+            if item.name in names:
+                arrays[item.name] = table[item.name].to_numpy()
+            elif item.name != "info":
+                parts = [n for n in names if n.rpartition(".")[0] == item.name]
+                arrays[item.name] = np.stack([table[n].to_numpy() for n in parts], axis=1)
+        return cls(**arrays, info=info)
+
+    def report(self, path: str | Path) -> Path:
+        """Write a self-contained HTML page and return its path."""
+        from safedrift.reports import write_page
+
+        return write_page(self, path)
+
+
+def make_run(
+    world: DriftingCMDP,
+    learner: PROPDPPO,
+    truth: Optima,
+    values: FloatArray,
+    record: Record,
+    drift: Variation,
+    *,
+    seed: int,
+    noisy: bool,
+    measure_every: int,
+) -> Run:
+    """Put learning and truth side by side."""
+    from safedrift.oracles import evaluate_episodes
+
+    at = truth.episodes
+    K = world.K
+    _, version = world.distinct
+    _, first, place = np.unique(version[at], return_index=True, return_inverse=True)
+    uniform = np.full((1, world.H, world.S, world.A), 1 / world.A)
+    baseline = evaluate_episodes(world, at[first], uniform)[place]
+    settings = learner.settings
+    return Run(
+        episodes=at,
+        reward=values[:, 0],
+        optimal_reward=truth.value,
+        utility=values[:, 1:],
+        thresholds=world.thresholds[at],
+        mu=record.mu[at],
+        optimal_mu=truth.multipliers,
+        gamma=truth.gamma,
+        estimated_reward=record.v_start[at, 0],
+        estimated_utility=record.v_start[at, 1 : 1 + K],
+        policy_restart=at % settings.L == 0,
+        window_restart=at % settings.W == 0,
+        at_cap=record.at_cap[at],
+        observed=record.returns[at],
+        drift_P=_since_last(drift.P.sum(axis=1), at),
+        drift_r=_since_last(drift.r.sum(axis=1), at),
+        drift_g=_since_last(drift.g.sum(axis=(1, 2)), at),
+        drift_b=_since_last(drift.b.sum(axis=1), at),
+        drift_star=truth.policy_change,
+        baseline_reward=baseline[:, 0],
+        baseline_utility=baseline[:, 1:],
+        info={
+            "agent": learner.name,
+            "sizes": learner.sizes._asdict(),
+            "knowledge": _describe_knowledge(learner),
+            "parameters": learner.parameters.record(),
+            "seed": seed,
+            "noisy": noisy,
+            "measure_every": measure_every,
+        },
+    )
+
+
+def _since_last(per_episode: FloatArray, at: IntArray) -> FloatArray:
+    """Sum per-episode changes from one listed episode (exclusive) to the next (inclusive)."""
+    return np.diff(np.cumsum(per_episode)[at], prepend=0.0)
+
+
+def _describe_knowledge(learner: PROPDPPO) -> dict[str, Any]:
+    known = learner.knowledge
+    gamma = getattr(known, "gamma", None)
+    return {"name": known.name} if gamma is None else {"name": known.name, "gamma": gamma}

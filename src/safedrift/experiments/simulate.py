@@ -1,0 +1,166 @@
+"""Play a learner in a world, measure it exactly, return a `Run`.
+
+Learning and truth are kept apart. The compiled loop plays chunks of episodes and hands over the
+policies of the measured ones; their exact values are computed afterwards, in threads. Randomness is
+one SeedSequence with named children: actions come from "learner", states and noise from "world".
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+
+from safedrift import _check
+from safedrift.algorithms import PROPDPPO
+from safedrift.experiments.run import Run, make_run
+from safedrift.kernels import simulation
+from safedrift.models import DriftingCMDP
+from safedrift.oracles import Optima, evaluate_episodes, optima, variation
+
+__all__ = ["Progress", "seeds", "simulate"]
+
+Progress = Callable[[str, int, int], None]
+"""Called with (stage, episodes done, episodes in all)."""
+
+_POLICY_BYTES = 32 * 2**20  # of policies kept between learning and measuring
+_CHUNK = 1024
+
+
+def seeds(seed: int) -> dict[str, np.random.SeedSequence]:
+    """Return the named children of a run's seed."""
+    names = ("world", "learner")
+    return dict(zip(names, np.random.SeedSequence(seed).spawn(len(names)), strict=True))
+
+
+def simulate(
+    world: DriftingCMDP,
+    agent: PROPDPPO,
+    seed: int = 0,
+    *,
+    noisy: bool = False,
+    measure_every: int = 1,
+    truth: Optima | None = None,
+    progress: Progress | None = None,
+) -> Run:
+    """Play `agent` from the start through all episodes of `world`.
+
+    Parameters
+    ----------
+    seed
+        Same seed, same numbers.
+    noisy
+        Observe Bernoulli rewards and utilities with the model's means instead of the means.
+    measure_every
+        Exact values and optima of every n-th episode only; sums count each for n.
+    truth
+        Optima of the measured episodes, if known from an earlier run in the same world.
+    progress
+        Called as progress(stage, done, total) with stages "optimum" and "learning".
+
+    Raises
+    ------
+    ValueError
+        If world and agent disagree in size, or a measured episode is infeasible.
+    """
+    _check_sizes(world, agent)
+    measure_every = _check.integer("measure_every", measure_every, upper=world.M)
+    seed = _check.integer("seed", seed, lower=0)
+    episodes = np.arange(0, world.M, measure_every)
+    report = progress or (lambda stage, done, total: None)
+    if truth is None:
+        truth = _optima(world, episodes, report)
+    elif not np.array_equal(truth.episodes, episodes):
+        _check.fail("truth", f"of every {measure_every}-th episode", f"{truth.episodes.size} others")
+    _check_feasible(world, agent, truth)
+    learner = agent.fresh(seeds(seed)["learner"])
+    record, values = _learn(world, learner, seed, noisy, episodes, report)
+    return make_run(
+        world, learner, truth, values, record, variation(world),
+        seed=seed, noisy=noisy, measure_every=measure_every,
+    )  # fmt: skip
+
+
+def _learn(
+    world: DriftingCMDP,
+    learner: PROPDPPO,
+    seed: int,
+    noisy: bool,
+    episodes: np.ndarray,
+    report: Progress,
+) -> tuple[simulation.Record, np.ndarray]:
+    """Play all episodes; returns what was recorded and the exact values (n, 1+K)."""
+    M, H, S, A, K = learner.sizes
+    children = seeds(seed)
+    world_stream = np.random.default_rng(children["world"])
+    action_stream = np.random.default_rng(children["learner"])
+    measured = np.zeros(M, bool)
+    measured[episodes] = True
+    per_chunk = max(1, _POLICY_BYTES // (8 * H * S * A))
+    arrays = world.arrays
+    values = np.empty((episodes.size, 1 + K))
+    records = []
+    done = written = 0
+    while done < M:
+        # A chunk ends after _CHUNK episodes or when its policies fill their share of memory.
+        ahead = np.flatnonzero(measured[done : done + _CHUNK])
+        B = min(_CHUNK, M - done) if ahead.size <= per_chunk else int(ahead[per_chunk])
+        ahead = ahead[ahead < B]
+        policies = np.empty((ahead.size, H, S, A))
+        learner.reserve(B)
+        record = simulation.make_record(B, H, K, learner.memory.v_start.size)
+        simulation.play(
+            arrays, learner.settings, learner.memory, noisy,
+            action_stream.random((B, H)),
+            world_stream.random((B, simulation.world_uniforms_per_episode(H, K))),
+            measured[done : done + B], policies, record,
+        )  # fmt: skip
+        part = slice(written, written + ahead.size)
+        values[part] = evaluate_episodes(world, done + ahead, policies)
+        records.append(record)
+        done += B
+        written += ahead.size
+        report("learning", done, M)
+    joined = [np.concatenate(parts) for parts in zip(*(r[:4] for r in records), strict=True)]
+    return records[-1]._replace(**dict(zip(records[-1]._fields, joined, strict=False))), values
+
+
+def _optima(world: DriftingCMDP, episodes: np.ndarray, report: Progress) -> Optima:
+    done = 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        report("optimum", done, episodes.size)
+
+    return optima(world, episodes, advance)
+
+
+def _check_sizes(world: DriftingCMDP, agent: PROPDPPO) -> None:
+    for name in ("M", "H", "S", "A", "K"):
+        wanted, got = getattr(world, name), getattr(agent.sizes, name)
+        if wanted != got:
+            _check.fail(f"the agent's {name}", f"the world's, {wanted}", got)
+
+
+def _check_feasible(world: DriftingCMDP, agent: PROPDPPO, truth: Optima) -> None:
+    """Infeasible episodes have no optimum to compare with; a too large gamma is worth a warning."""
+    if not truth.feasible.all():
+        wrong = np.flatnonzero(~truth.feasible)
+        i = wrong[0]
+        m = truth.episodes[i]
+        raise ValueError(
+            f"every episode must be feasible (some policy with utility >= threshold); got "
+            f"{wrong.size} infeasible of {truth.episodes.size} measured, the first at episode {m}: "
+            f"best reachable utility {truth.utilities[i].round(6).tolist()}, "
+            f"threshold {world.thresholds[m].round(6).tolist()}"
+        )
+    gamma = getattr(agent.knowledge, "gamma", None)
+    if gamma is not None and truth.gamma.min() < gamma - 1e-9:
+        i = int(truth.gamma.argmin())
+        warnings.warn(
+            f"the learner was told gamma = {gamma:g}, but episode {truth.episodes[i]} has a Slater "
+            f"gap of only {truth.gamma[i]:.4g}; Theorem 4 does not apply",
+            stacklevel=3,
+        )

@@ -1,0 +1,89 @@
+"""Reach a moving target in a maze without stepping on hazards too often.
+
+Story
+    A robot starts at the bottom of a small maze. A target above a row of hazards pays while the
+    robot stands on it. The short way leads across the hazards, the safe way around them. Every so
+    often the target moves.
+States
+    Cells of a `size` x `size` grid, row by row from the top left.
+Actions
+    0 up, 1 right, 2 down, 3 left. With probability `slip` the robot moves in a random direction;
+    walls keep it in place.
+Reward
+    1 for every step that starts on the target.
+Utility and threshold
+    1 for every step that does not start on a hazard. The threshold H - `hazard_budget` allows
+    `hazard_budget` expected hazard steps per episode.
+Drift
+    Rewards only: the target jumps to another place `moves` times, evenly spread. Transitions,
+    utilities and threshold stay.
+Knowledge
+    The constraint does not drift, so its local budgets are zero: `LocalBudgets()`. Standing still
+    is safe, so `Slater(gamma)` with gamma up to almost `hazard_budget` holds too.
+Source
+    Made up; the motivating example "collision avoidance in a maze with a moving target" of the
+    paper.
+Version
+    0
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from safedrift import _check
+from safedrift._check import FloatArray
+from safedrift.models import DriftingCMDP, TabularCMDP, drift, from_costs
+
+_MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
+
+
+def maze(
+    episodes: int = 20_000,
+    seed: int = 0,
+    *,
+    size: int = 5,
+    horizon: int = 12,
+    slip: float = 0.1,
+    hazard_budget: float = 0.5,
+    moves: int = 3,
+) -> DriftingCMDP:
+    """Return the maze; see the module for its story. `seed` is not used: nothing here is random."""
+    size = _check.integer("size", size, lower=4)
+    H = _check.integer("horizon", horizon, lower=size)
+    hazard_budget = _check.positive("hazard_budget", hazard_budget, upper=H, closed=False)
+    if not 0 <= _check.real("slip", slip) < 1:
+        _check.fail("slip", "in [0, 1)", slip)
+    P, hazard, start, targets = _layout(size, slip)
+    S = size * size
+    costs = np.broadcast_to(hazard[None, None, :, None], (1, H, S, 4)).astype(np.float64)
+    utilities, thresholds = from_costs(costs, np.array([hazard_budget]), H)
+    transitions = np.broadcast_to(P, (H, S, 4, S))
+    scenarios = []
+    for target in targets:
+        rewards = np.zeros((H, S, 4))
+        rewards[:, target] = 1.0
+        scenarios.append(
+            TabularCMDP(transitions, rewards, utilities, thresholds, np.eye(S)[start])
+        )
+    return DriftingCMDP(scenarios, drift.abrupt(episodes, len(scenarios), moves))
+
+
+def _layout(size: int, slip: float) -> tuple[FloatArray, np.ndarray, int, list[int]]:
+    """Transitions (S, 4, S), hazard cells (S,), start cell and target cells."""
+    cells = [(i, j) for i in range(size) for j in range(size)]
+    number = {cell: s for s, cell in enumerate(cells)}
+    P = np.zeros((len(cells), 4, len(cells)))
+    for s, (i, j) in enumerate(cells):
+        ends = []
+        for di, dj in _MOVES:
+            ends.append(number.get((i + di, j + dj), s))
+        for a in range(4):
+            P[s, a, ends[a]] += 1 - slip
+            for end in ends:
+                P[s, a, end] += slip / 4
+    wall = size // 2
+    hazard = np.array([i == wall and 0 < j < size - 1 for i, j in cells])
+    middle = size // 2
+    targets = [(0, middle), (1, 1), (1, size - 2), (0, middle)]
+    return P, hazard, number[(size - 1, middle)], [number[t] for t in dict.fromkeys(targets)]
