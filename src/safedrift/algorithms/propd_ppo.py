@@ -191,7 +191,7 @@ class PROPDPPO:
         wanted = _check.floats("thresholds", np.atleast_1d(np.asarray(thresholds, float)), (K,))
         _check.everywhere("thresholds", wanted, (wanted > 0) & (wanted <= H), f"in (0, {H}]")
         self.reserve(1)
-        learner.begin_episode(self.episode, self.settings, self.memory)
+        learner.begin(self.episode, self.settings, self.memory)
         self._thresholds = wanted
         return Policy(self.memory)
 
@@ -201,7 +201,7 @@ class PROPDPPO:
             raise RuntimeError("act was called before begin_episode")
         h = _check.integer("h", h, lower=0, upper=self.sizes.H - 1)
         state = _check.integer("state", state, lower=0, upper=self.sizes.S - 1)
-        return int(learner.act(h, state, self._generator.random(), self.memory))
+        return int(learner.draw(h, state, self._generator.random(), self.memory))
 
     def end_episode(
         self, states: ArrayLike, actions: ArrayLike, rewards: ArrayLike, utilities: ArrayLike
@@ -224,7 +224,7 @@ class PROPDPPO:
         values[0] = _check.floats("rewards", rewards, (H,))
         values[1:] = _check.floats("utilities", np.reshape(np.asarray(utilities), (-1, H)), (K, H)) \
             if np.size(utilities) == K * H else _check.floats("utilities", utilities, (K, H))
-        learner.end_episode(
+        learner.end(
             self.episode, self._thresholds, path, taken, values, self.settings, self.memory
         )
         self._thresholds = None

@@ -7,36 +7,60 @@ threads there are.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from safedrift.kernels.types import jit_alloc
+from safedrift.kernels.types import FloatArray, IndexArray, jit, jit_part
 
 OPTIMAL, INFEASIBLE = 0.0, 1.0
 MAX_ITERATIONS = 200
 
 
+class Scratch(NamedTuple):
+    """Working arrays of one chunk."""
+
+    p: FloatArray  # (entries,) or (0,) where no transitions are mixed
+    r: FloatArray  # (H, S, A)
+    g: FloatArray  # (H, S, A)
+    V: FloatArray  # (4, S)
+    left: IndexArray  # (H, S) deterministic policies
+    right: IndexArray
+    new: IndexArray
+    reach_left: FloatArray  # (H, S)
+    reach_right: FloatArray
+    reach: FloatArray  # (2, H, S) of this episode and the one before, in turn
+    policy: FloatArray  # (2, H, S, A)
+
+
+def make_scratch(entries: int, H: int, S: int, A: int) -> Scratch:
+    """Return working arrays for worlds of these sizes."""
+    return Scratch(
+        np.empty(entries), np.empty((H, S, A)), np.empty((H, S, A)), np.empty((4, S)),
+        np.empty((H, S), np.int32), np.empty((H, S), np.int32), np.empty((H, S), np.int32),
+        np.empty((H, S)), np.empty((H, S)), np.empty((2, H, S)), np.empty((2, H, S, A)),
+    )  # fmt: skip
+
+
 # ---------------------------------------------------------------- the world of one episode
 
 
-@jit_alloc
-def mixed_transitions(world, m, buffer):
-    """Transition probabilities of episode m, one per successor entry (in `buffer` if mixed)."""
-    index, weight = world.transition_path.index[m], world.transition_path.weight[m]
-    if index.size == 1:
-        return world.probabilities[index[0]]
-    for e in range(buffer.size):
-        buffer[e] = 0.0
-    for j in range(index.size):
-        if weight[j] > 0.0:
-            row = world.probabilities[index[j]]
-            for e in range(buffer.size):
-                buffer[e] += weight[j] * row[e]
-    return buffer
+@jit_part
+def mix_transitions(world, m, p):
+    """Write the transition probabilities of episode m to p, one per successor entry."""
+    index, weight = world.transition_path.index, world.transition_path.weight
+    for e in range(p.size):
+        p[e] = 0.0
+    for j in range(index.shape[1]):
+        if weight[m, j] > 0.0:
+            n = index[m, j]
+            for e in range(p.size):
+                p[e] += weight[m, j] * world.probabilities[n, e]
 
 
-@jit_alloc
-def mixed_signal(bank, path, m, c, out):
-    """Signal number c of bank (N, signals, H, S, A) in episode m, written to out (H, S, A)."""
+@jit_part
+def mix_signal(bank, path, m, c, out):
+    """Write signal number c of bank (N, signals, H, S, A) in episode m to out (H, S, A)."""
     H, S, A = out.shape
     for h in range(H):
         for s in range(S):
@@ -47,7 +71,7 @@ def mixed_signal(bank, path, m, c, out):
                 out[h, s, a] = x
 
 
-@jit_alloc
+@jit_part
 def start_value(world, V):
     """Value at the initial distribution."""
     total = 0.0
@@ -56,39 +80,32 @@ def start_value(world, V):
     return total
 
 
-@jit_alloc
-def expectation(offsets, states, p, row, V):
-    """Σ_x' P(x'|row) V(x')."""
-    total = 0.0
-    for e in range(offsets[row], offsets[row + 1]):
-        total += p[e] * V[states[e]]
-    return total
-
-
 # ---------------------------------------------------------------- policy evaluation
 
 
-@jit_alloc
-def policy_value(world, p, signal, policy, V, W):
-    """V(π) of one signal (H, S, A) at the initial distribution; V, W (S,) are scratch."""
+@jit_part
+def policy_value(world, p, signal, policy, V):
+    """V(π) of one signal (H, S, A) at the initial distribution; V (4, S) is scratch."""
     H, S, A = signal.shape
-    V[:] = 0.0
+    now, ahead = 0, 1
     for h in range(H - 1, -1, -1):
+        now, ahead = ahead, now
         for s in range(S):
             x = 0.0
             for a in range(A):
                 if policy[h, s, a] > 0.0:
-                    ahead = 0.0
+                    q = signal[h, s, a]
                     if h + 1 < H:
-                        ahead = expectation(world.offsets, world.states, p, (h * S + s) * A + a, V)
-                    x += policy[h, s, a] * (signal[h, s, a] + ahead)
-            W[s] = x
-        V, W = W, V
-    return start_value(world, V)
+                        row = (h * S + s) * A + a
+                        for e in range(world.offsets[row], world.offsets[row + 1]):
+                            q += p[e] * V[ahead, world.states[e]]
+                    x += policy[h, s, a] * q
+            V[now, s] = x
+    return start_value(world, V[now])
 
 
-@jit_alloc
-def evaluate_policies(world, rewards, episodes, policies, out):
+@jit
+def evaluate_policies(world, rewards, episodes, policies, out, scratch):
     """out[i] = (V_r, V_g,1, ..., V_g,K) of policies[i] in episode episodes[i].
 
     Parameters
@@ -98,26 +115,26 @@ def evaluate_policies(world, rewards, episodes, policies, out):
     policies : (n, H, S, A), or (1, H, S, A) for one policy in all episodes
     out : (n, 1+K)
     """
-    K = world.utilities.shape[1]
-    _, H, S, A = policies.shape
-    buffer = np.empty(world.states.size if world.transition_path.index.shape[1] > 1 else 0)
-    signal = np.empty((H, S, A))
-    V, W = np.empty(S), np.empty(S)
+    path = world.transition_path
     for i in range(episodes.size):
         m = episodes[i]
-        p = mixed_transitions(world, m, buffer)
-        mixed_signal(rewards, world.reward_path, m, 0, signal)
+        p = scratch.p
+        if path.index.shape[1] == 1:
+            p = world.probabilities[path.index[m, 0]]
+        else:
+            mix_transitions(world, m, p)
         policy = policies[min(i, policies.shape[0] - 1)]
-        out[i, 0] = policy_value(world, p, signal, policy, V, W)
-        for k in range(K):
-            mixed_signal(world.utilities, world.utility_path, m, k, signal)
-            out[i, 1 + k] = policy_value(world, p, signal, policy, V, W)
+        mix_signal(rewards, world.reward_path, m, 0, scratch.r)
+        out[i, 0] = policy_value(world, p, scratch.r, policy, scratch.V)
+        for k in range(world.utilities.shape[1]):
+            mix_signal(world.utilities, world.utility_path, m, k, scratch.g)
+            out[i, 1 + k] = policy_value(world, p, scratch.g, policy, scratch.V)
 
 
 # ---------------------------------------------------------------- best policies
 
 
-@jit_alloc
+@jit_part
 def best_policy(world, p, r, g, weight_r, weight_g, actions, V):
     """Maximise weight_r V_r + weight_g V_g; ties go to the larger weightless rest.
 
@@ -153,7 +170,7 @@ def best_policy(world, p, r, g, weight_r, weight_g, actions, V):
     return start_value(world, V[now]), start_value(world, V[now + 1])
 
 
-@jit_alloc
+@jit_part
 def line_of(world, p, r, g, actions, V):
     """V_r and V_g of a deterministic policy (H, S) at the initial distribution."""
     H, S, A = r.shape
@@ -174,32 +191,38 @@ def line_of(world, p, r, g, actions, V):
     return start_value(world, V[now]), start_value(world, V[now + 1])
 
 
-@jit_alloc
-def safest_utilities(world, episodes, out):
+@jit
+def safest_utilities(world, episodes, out, scratch):
     """out[i] (K,) = utilities of the policy that maximises their sum in episodes[i]."""
     _, K, H, S, A = world.utilities.shape
-    buffer = np.empty(world.states.size if world.transition_path.index.shape[1] > 1 else 0)
-    signal, total = np.empty((H, S, A)), np.empty((H, S, A))
-    actions = np.empty((H, S), np.int32)
-    V = np.empty((4, S))
+    path = world.transition_path
+    total, signal = scratch.r, scratch.g
     for i in range(episodes.size):
         m = episodes[i]
-        p = mixed_transitions(world, m, buffer)
-        total[:] = 0.0
+        p = scratch.p
+        if path.index.shape[1] == 1:
+            p = world.probabilities[path.index[m, 0]]
+        else:
+            mix_transitions(world, m, p)
         for k in range(K):
-            mixed_signal(world.utilities, world.utility_path, m, k, signal)
-            total += signal
-        best_policy(world, p, total, total, 1.0, 0.0, actions, V)
+            mix_signal(world.utilities, world.utility_path, m, k, signal)
+            for h in range(H):
+                for s in range(S):
+                    for a in range(A):
+                        total[h, s, a] = signal[h, s, a] + (total[h, s, a] if k > 0 else 0.0)
+        best_policy(world, p, total, total, 1.0, 0.0, scratch.new, scratch.V)
         for k in range(K):
-            mixed_signal(world.utilities, world.utility_path, m, k, signal)
-            out[i, k] = line_of(world, p, signal, signal, actions, V)[0]
+            mix_signal(world.utilities, world.utility_path, m, k, signal)
+            out[i, k] = line_of(world, p, signal, signal, scratch.new, scratch.V)[0]
 
 
-@jit_alloc
+@jit_part
 def occupancy(world, p, A, actions, out):
     """State occupancy (H, S) of a deterministic policy."""
     H, S = actions.shape
-    out[:] = 0.0
+    for h in range(H):
+        for s in range(S):
+            out[h, s] = 0.0
     for i in range(world.initial.size):
         out[0, world.initial_states[i]] = world.initial[i]
     for h in range(H - 1):
@@ -213,7 +236,15 @@ def occupancy(world, p, A, actions, out):
 # ---------------------------------------------------------------- the constrained optimum, K = 1
 
 
-@jit_alloc
+@jit_part
+def copy_policy(source, target):
+    """Copy a deterministic policy (H, S)."""
+    for h in range(source.shape[0]):
+        for s in range(source.shape[1]):
+            target[h, s] = source[h, s]
+
+
+@jit_part
 def intersect_lines(world, p, r, g, b, left, right, new, V, warm):
     """Minimise the dual D(μ) = max_π V_r + μ (V_g - b) by intersecting lines.
 
@@ -235,8 +266,8 @@ def intersect_lines(world, p, r, g, b, left, right, new, V, warm):
     r_right, most = best_policy(world, p, r, g, 0.0, 1.0, new, V)
     gamma = most - b
     if most < safe:
-        right[:] = new
-        left[:] = new
+        copy_policy(new, right)
+        copy_policy(new, left)
         return INFEASIBLE, np.inf, 1.0, r_right, most, np.nan, gamma, 0.0
     cold = True
     r_left, g_left, g_right = 0.0, 0.0, most
@@ -247,10 +278,10 @@ def intersect_lines(world, p, r, g, b, left, right, new, V, warm):
             r_right, g_right = r_warm, g_warm
             cold = False
     if cold:
-        right[:] = new
+        copy_policy(new, right)
         r_left, g_left = best_policy(world, p, r, g, 1.0, 0.0, left, V)
         if g_left >= safe:
-            right[:] = left
+            copy_policy(left, right)
             return OPTIMAL, 0.0, 1.0, r_left, g_left, r_left, gamma, 0.0
     mu, dual = 0.0, np.inf
     iteration = 0
@@ -260,17 +291,17 @@ def intersect_lines(world, p, r, g, b, left, right, new, V, warm):
         r_new, g_new = best_policy(world, p, r, g, 1.0, mu, new, V)
         dual = r_new + mu * (g_new - b)
         if mu == 0.0 and g_new >= safe:  # the constraint does not bind
-            right[:] = new
-            left[:] = new
+            copy_policy(new, right)
+            copy_policy(new, left)
             return OPTIMAL, 0.0, 1.0, r_new, g_new, dual, gamma, float(iteration)
         meet = r_left + mu * (g_left - b)
         if dual <= meet + 1e-14 * H * (1.0 + mu):
             break
         if g_new >= safe:
-            right[:] = new
+            copy_policy(new, right)
             r_right, g_right = r_new, g_new
         else:
-            left[:] = new
+            copy_policy(new, left)
             r_left, g_left = r_new, g_new
     share = min(max((b - g_left) / (g_right - g_left), 0.0), 1.0)
     value = (1.0 - share) * r_left + share * r_right
@@ -278,13 +309,14 @@ def intersect_lines(world, p, r, g, b, left, right, new, V, warm):
     return OPTIMAL, mu, share, value, utility, dual, gamma, float(iteration)
 
 
-@jit_alloc
+@jit_part
 def mix_policies(left, right, reach_left, reach_right, share, policy, reach):
     """Markov policy whose occupancy is (1-share) left + share right; `right` where none arrives."""
     H, S = left.shape
-    policy[:] = 0.0
     for h in range(H):
         for s in range(S):
+            for a in range(policy.shape[2]):
+                policy[h, s, a] = 0.0
             x = (1.0 - share) * reach_left[h, s]
             y = share * reach_right[h, s]
             reach[h, s] = x + y
@@ -295,7 +327,7 @@ def mix_policies(left, right, reach_left, reach_right, share, policy, reach):
                 policy[h, s, right[h, s]] = 1.0
 
 
-@jit_alloc
+@jit
 def policy_change(policy, before, reach, reach_before, out):
     """out[h] = max over states reached by either policy of ‖π_h(·|x) - π'_h(·|x)‖₁."""
     H, S, A = policy.shape
@@ -309,8 +341,8 @@ def policy_change(policy, before, reach, reach_before, out):
                 out[h] = max(out[h], x)
 
 
-@jit_alloc
-def solve_episodes(world, rewards, episodes, first, numbers, changes, policies):
+@jit
+def solve_episodes(world, rewards, episodes, first, numbers, changes, policies, scratch):
     """Constrained optimum of each listed episode of a world with one constraint.
 
     Parameters
@@ -322,31 +354,41 @@ def solve_episodes(world, rewards, episodes, first, numbers, changes, policies):
     policies : (n, H, S, A) written, or (0, H, S, A)
     """
     _, _, H, S, A = rewards.shape
-    buffer = np.empty(world.states.size if world.transition_path.index.shape[1] > 1 else 0)
-    r, g = np.empty((H, S, A)), np.empty((H, S, A))
-    left, right, new = np.empty((3, H, S), np.int32)
-    V = np.empty((4, S))
-    reach_left, reach_right = np.empty((H, S)), np.empty((H, S))
-    reach, reach_before = np.empty((H, S)), np.empty((H, S))
-    policy, before = np.empty((H, S, A)), np.empty((H, S, A))
+    path = world.transition_path
+    left, right = scratch.left, scratch.right
     warm = False
     for j in range(episodes.size):
         i = j - first
         m = episodes[j]
-        p = mixed_transitions(world, m, buffer)
-        mixed_signal(rewards, world.reward_path, m, 0, r)
-        mixed_signal(world.utilities, world.utility_path, m, 0, g)
-        b = world.thresholds[m, 0]
-        found = intersect_lines(world, p, r, g, b, left, right, new, V, warm)
+        p = scratch.p
+        if path.index.shape[1] == 1:
+            p = world.probabilities[path.index[m, 0]]
+        else:
+            mix_transitions(world, m, p)
+        mix_signal(rewards, world.reward_path, m, 0, scratch.r)
+        mix_signal(world.utilities, world.utility_path, m, 0, scratch.g)
+        found = intersect_lines(
+            world, p, scratch.r, scratch.g, world.thresholds[m, 0], left, right, scratch.new,
+            scratch.V, warm,
+        )  # fmt: skip
         warm = found[0] == OPTIMAL and found[1] > 0.0
-        policy, before, reach, reach_before = before, policy, reach_before, reach
-        occupancy(world, p, A, left, reach_left)
-        occupancy(world, p, A, right, reach_right)
-        mix_policies(left, right, reach_left, reach_right, found[2], policy, reach)
-        if i >= 0:
-            numbers[i] = np.array(found)
-            changes[i] = 0.0
-            if j > 0:
-                policy_change(policy, before, reach, reach_before, changes[i])
-            if policies.shape[0] > 0:
-                policies[i] = policy
+        occupancy(world, p, A, left, scratch.reach_left)
+        occupancy(world, p, A, right, scratch.reach_right)
+        policy, reach = scratch.policy[j % 2], scratch.reach[j % 2]
+        mix_policies(
+            left, right, scratch.reach_left, scratch.reach_right, found[2], policy, reach
+        )
+        if i < 0:
+            continue
+        for column, number in enumerate(found):
+            numbers[i, column] = number
+        for h in range(H):
+            changes[i, h] = 0.0
+        if j > 0:
+            before, reach_before = scratch.policy[(j + 1) % 2], scratch.reach[(j + 1) % 2]
+            policy_change(policy, before, reach, reach_before, changes[i])
+        if policies.shape[0] > 0:
+            for h in range(H):
+                for s in range(S):
+                    for a in range(A):
+                        policies[i, h, s, a] = policy[h, s, a]

@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from safedrift.kernels.types import FloatArray, IndexArray, jit, jit_inline
+from safedrift.kernels.types import FloatArray, IndexArray, jit, jit_inline, jit_open, jit_part
 
 COUNT_BONUS, BERNSTEIN_BONUS = 0, 1
 
@@ -187,7 +187,25 @@ def _longer(array: NDArray, size: int) -> NDArray:  # type: ignore[type-arg]
 # ---------------------------------------------------------------- Algorithm 1: one episode
 
 
-@jit_inline
+@jit
+def begin(m, settings, memory):
+    """Entry point of `begin_episode` for a user's own loop."""
+    begin_episode(m, settings, memory)
+
+
+@jit
+def draw(h, s, u, memory):
+    """Entry point of `act`."""
+    return act(h, s, u, memory)
+
+
+@jit
+def end(m, thresholds, states, actions, values, settings, memory):
+    """Entry point of `end_episode`."""
+    return end_episode(m, thresholds, states, actions, values, settings, memory)
+
+
+@jit_open
 def begin_episode(m, settings, memory):
     """Policy of episode m (from 0): mirror step or restart."""
     A = memory.pi.shape[1]
@@ -305,7 +323,7 @@ def act(h, s, u, memory):
     return chosen
 
 
-@jit_inline
+@jit_open
 def end_episode(m, thresholds, states, actions, values, settings, memory):
     """Dual step, evaluation of π_m on the window, then the episode enters the window.
 
@@ -342,7 +360,7 @@ def update_dual(thresholds, settings, memory):
 # ---------------------------------------------------------------- Algorithm 3: evaluation
 
 
-@jit_inline
+@jit_open
 def evaluate(block, settings, memory):
     """Optimistic evaluation of the current policy on the window's data (Alg. 1, line 13).
 
@@ -451,16 +469,16 @@ def bonus_of_count(h, n, settings):
 # ---------------------------------------------------------------- the window
 
 
-@jit_inline
+@jit_open
 def absorb(states, actions, values, settings, memory):
     """Put a finished episode into the window: counts, sums and transitions. Returns cap hits."""
     H = states.size
-    ahead = -1
+    ahead = np.int64(-1)
     at_cap = 0
     for h in range(H - 1, -1, -1):
         i = find(h, states[h], memory)
         if i < 0 or i >= memory.active[h]:
-            i = activate(h, states[h], i, settings, memory)
+            i = np.int64(activate(h, states[h], i, settings, memory))
         a = actions[h]
         for c in range(values.shape[0]):
             at_cap += memory.q[c, h, a, i] >= H - h
@@ -481,11 +499,11 @@ def find(h, s, memory):
     """Slot of state s at step h, or -1 if its policy is uniform and it is not in the window."""
     i = memory.slot_of[h, s]
     if i < memory.slots[h] and memory.state[h, i] == s:
-        return i
-    return -1
+        return np.int64(i)
+    return np.int64(-1)
 
 
-@jit
+@jit_part
 def activate(h, s, i, settings, memory):
     """Move state s from slot i (-1: from nowhere) behind the active slots and make it active."""
     A = memory.pi.shape[1]

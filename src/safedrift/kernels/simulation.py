@@ -77,8 +77,8 @@ def first_state(world, u):
     for i in range(world.initial.size):
         below += world.initial[i]
         if u < below:
-            return world.initial_states[i]
-    return world.initial_states[world.initial.size - 1]
+            return np.int64(world.initial_states[i])
+    return np.int64(world.initial_states[world.initial.size - 1])
 
 
 @jit_inline
@@ -105,7 +105,7 @@ def next_state(world, m, h, s, a, u):
     place = low
     for j in range(low, high):  # counting instead of stopping avoids a branch per successor
         place += u >= cumulative[j]
-    return world.states[place]
+    return np.int64(world.states[place])
 
 
 @jit_inline

@@ -21,24 +21,33 @@ IndexArray = NDArray[np.int32]
 
 # Without Numba's reference counts (_nrt) arrays travel freely between compiled functions: counting
 # them costs more than an episode of a small world. The price is that nothing may be allocated.
-_OPTIONS: dict[str, Any] = {"cache": True, "error_model": "numpy", "_nrt": False}
+# Division by zero gives inf or nan, as in NumPy; no fast-math: same seed, same bits.
+_OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
 
 
 def jit(function: F) -> F:
-    """Compile for one thread, IEEE arithmetic (no fast-math: same seed, same bits)."""
-    compiled: F = numba.njit(**_OPTIONS)(function)
+    """Compile an entry point: kept on disk, and runs beside other threads (no GIL)."""
+    compiled: F = numba.njit(cache=True, nogil=True, **_OPTIONS)(function)
+    return compiled
+
+
+def jit_part(function: F) -> F:
+    """Compile a part of an entry point, to be called from compiled code only."""
+    compiled: F = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **_OPTIONS)(function)
     return compiled
 
 
 def jit_inline(function: F) -> F:
-    """Compile as a piece of its caller: passing many arrays would cost more than the work."""
-    compiled: F = numba.njit(forceinline=True, **_OPTIONS)(function)
+    """Compile a part into its caller: passing many arrays would cost more than its work."""
+    compiled: F = numba.njit(
+        no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True, **_OPTIONS
+    )(function)
     return compiled
 
 
-def jit_alloc(function: F) -> F:
-    """Compile code that may allocate and copy arrays; runs beside other threads (no GIL)."""
-    compiled: F = numba.njit(cache=True, error_model="numpy", nogil=True)(function)
+def jit_open(function: F) -> F:
+    """Write a part out in its caller's place before anything is compiled (compiles faster)."""
+    compiled: F = numba.njit(inline="always", **_OPTIONS)(function)
     return compiled
 
 

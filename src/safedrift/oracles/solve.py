@@ -84,7 +84,9 @@ def evaluate_episodes(world: DriftingCMDP, episodes: IntArray, policies: FloatAr
 
     def work(part: slice) -> None:
         own = policies[part] if len(policies) > 1 else policies
-        exact.evaluate_policies(arrays, rewards, episodes[part], own, out[part])
+        exact.evaluate_policies(
+            arrays, rewards, episodes[part], own, out[part], _scratch(world)
+        )
 
     in_chunks(work, episodes.size)
     return out
@@ -95,7 +97,7 @@ def safest_utilities(world: DriftingCMDP, episodes: IntArray) -> FloatArray:
     out = np.empty((episodes.size, world.K))
 
     def work(part: slice) -> None:
-        exact.safest_utilities(world.arrays, episodes[part], out[part])
+        exact.safest_utilities(world.arrays, episodes[part], out[part], _scratch(world))
 
     in_chunks(work, episodes.size)
     return out
@@ -164,6 +166,12 @@ def _with_signal_axis(world: DriftingCMDP) -> tuple[World, FloatArray]:
     return world.arrays, world.arrays.rewards[:, None]
 
 
+def _scratch(world: DriftingCMDP) -> exact.Scratch:
+    mixed = world.transition_path.index.shape[1] > 1
+    entries = world.arrays.states.size if mixed else 0
+    return exact.make_scratch(entries, world.H, world.S, world.A)
+
+
 def _solve_lines(
     world: DriftingCMDP,
     episodes: IntArray,
@@ -181,7 +189,7 @@ def _solve_lines(
         before = min(part.start, 1)
         exact.solve_episodes(
             arrays, rewards, episodes[part.start - before : part.stop], before,
-            numbers[part], changes[part], policies[part],
+            numbers[part], changes[part], policies[part], _scratch(world),
         )  # fmt: skip
         if progress and sizes is not None:
             progress(int(sizes[part].sum()))
