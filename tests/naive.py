@@ -13,7 +13,7 @@ from scipy.sparse import coo_array
 
 def propd_ppo(
     *, play, thresholds, sizes, initial, alpha, L, eta, xi, chi, W, lam, bonus, LV,
-    lagged=False, plain=False,
+    lagged=False, feed="optimistic",
 ):  # fmt: skip
     """Algorithm 1 with Algorithm 3 on whatever `play` returns; yields every quantity.
 
@@ -50,7 +50,9 @@ def propd_ppo(
             Q_g[k], value = evaluate(n3, n2, sum_g[k], pi, lam, bonus, LV[m // W, k])
             V_g[k] = initial @ value
         V_fed = V_g.copy()
-        if plain:
+        if feed == "observed":
+            V_fed = utilities.sum(axis=1)
+        if feed == "plain":
             for k in range(K):
                 _, value = evaluate(n3, n2, sum_g[k], pi, lam, no_bonus, np.zeros(H))
                 V_fed[k] = initial @ value
@@ -84,7 +86,8 @@ def evaluate(n3, n2, sums, pi, lam, bonus, LV):
 
 
 def no_bonus(h, n, n3, V):
-    return np.zeros_like(n)
+    """Nothing where there is data; unvisited pairs go to their cap."""
+    return np.where(n > 0, 0.0, np.inf)
 
 
 def printed_bonus(beta, lam):

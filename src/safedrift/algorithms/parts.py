@@ -19,6 +19,9 @@ from safedrift.kernels import learner
 __all__ = ["BernsteinBonus", "CountBonus", "CountEvaluation", "DualStep", "MirrorStep"]
 
 
+FEEDS = ("optimistic", "plain", "observed")
+
+
 @dataclass(frozen=True)
 class MirrorStep:
     """Policy improvement π ← π exp(α (Q_r + μ·Q_g)) / Z, back to uniform every `L` episodes."""
@@ -42,7 +45,8 @@ class DualStep:
         False pairs b_m with V_g^{m-1} as printed; True pairs b_{m-1} with V_g^{m-1} (E5).
     feed
         "optimistic" feeds the dual V_g with bonus as in the paper; "plain" the same estimate
-        without any bonus, unvisited pairs counting as zero utility (E14).
+        without bonus wherever there is data, unvisited pairs at their cap; "observed" the utility
+        the episode really had, an unbiased sample of V_g whatever the estimates are worth (E14).
     """
 
     eta: float
@@ -57,7 +61,7 @@ class DualStep:
             if value < 0 or np.isinf(value):
                 _check.fail(name, "finite and >= 0", value)
         _check.positive("chi", self.chi)
-        _check.choice("feed", self.feed, ("optimistic", "plain"))
+        _check.choice("feed", self.feed, FEEDS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +127,7 @@ def kernel_settings(
         xi=float(dual.xi),
         chi=float(dual.chi),
         lagged=bool(dual.lagged),
-        plain=dual.feed == "plain",
+        feed=FEEDS.index(dual.feed),
         W=int(evaluation.W),
         lam=float(evaluation.lam),
         bonus=learner.COUNT_BONUS if counted else learner.BERNSTEIN_BONUS,

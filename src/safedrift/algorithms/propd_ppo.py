@@ -105,7 +105,7 @@ class PROPDPPO:
         blocks = -(-sizes.M // self.settings.W)
         if self.settings.LV.shape != (blocks, sizes.K, sizes.H):
             _check.fail("LV", f"of shape {(blocks, sizes.K, sizes.H)}", self.settings.LV.shape)
-        channels = 1 + sizes.K * (2 if self.settings.plain else 1)
+        channels = 1 + sizes.K * (2 if self.settings.feed == learner.PLAIN else 1)
         self.memory = learner.make_memory(*sizes[1:], channels, self.initial)
         self._generator = np.random.default_rng(seed)
         self._thresholds: FloatArray | None = None

@@ -17,7 +17,7 @@ renormalised: an action whose probability has underflowed comes back exactly whe
 do, however large μ is.
 
 Channels. Values are estimated for reward (channel 0), for K utilities (1..K) and, where the dual
-is fed without bonus, for K utilities again without it (K+1..2K).
+is fed without bonus, for K utilities again without it (K+1..2K; unvisited pairs at their cap).
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from safedrift.kernels.types import FloatArray, IndexArray, jit, jit_inline, jit_open, jit_part
 
 COUNT_BONUS, BERNSTEIN_BONUS = 0, 1
+OPTIMISTIC, PLAIN, OBSERVED = 0, 1, 2  # what the dual is fed with
 
 
 class Settings(NamedTuple):
@@ -41,7 +42,7 @@ class Settings(NamedTuple):
     xi: float  # dual: regularisation
     chi: float  # dual: upper bound of the multipliers
     lagged: bool  # dual: pair V_g^{m-1} with b_{m-1} instead of b_m
-    plain: bool  # dual: fed with the utility estimated without bonus
+    feed: int  # dual: OPTIMISTIC, PLAIN or OBSERVED
     W: int  # evaluation: restart period
     lam: float  # evaluation: ridge parameter λ
     bonus: int  # evaluation: COUNT_BONUS or BERNSTEIN_BONUS
@@ -81,6 +82,7 @@ class Memory(NamedTuple):
     v_unseen: FloatArray  # (C, H) value of a state not visited in the window
     v_start: FloatArray  # (C,) value at the initial distribution
     mu: FloatArray  # (K,)
+    fed: FloatArray  # (K,) V_g of the last episode as the dual is told
     last_thresholds: FloatArray  # (K,)
     initial: FloatArray  # (S,)
     q_flat: FloatArray  # (C, H, A*cap) q again, pairs numbered a*cap + i
@@ -126,6 +128,7 @@ def make_memory(H: int, S: int, A: int, K: int, C: int, initial: FloatArray) -> 
         v_unseen=np.zeros((C, H)),
         v_start=np.zeros(C),
         mu=np.zeros(K),
+        fed=np.zeros(K),
         last_thresholds=np.zeros(K),
         initial=np.array(initial, dtype=np.float64),
         q_flat=np.zeros((C, H, 0)),
@@ -339,6 +342,7 @@ def end_episode(m, thresholds, states, actions, values, settings, memory):
     """
     update_dual(thresholds, settings, memory)
     evaluate(m // settings.W, settings, memory)
+    feed_dual(values, settings.feed, memory)
     memory.episode[0] = m + 1
     return absorb(states, actions, values, settings, memory)
 
@@ -346,15 +350,26 @@ def end_episode(m, thresholds, states, actions, values, settings, memory):
 @jit_inline
 def update_dual(thresholds, settings, memory):
     """μ^m = clip(μ^{m-1} + η (b - V_g^{m-1}(x1) - ξ μ^{m-1}), 0, χ)."""
-    K = memory.mu.size
-    fed = 1 + K if settings.plain else 1
-    for k in range(K):
+    for k in range(memory.mu.size):
         mu = memory.mu[k]
         b = memory.last_thresholds[k] if settings.lagged else thresholds[k]
         # Alg. 1, line 12
-        step = settings.eta * (b - memory.v_start[fed + k] - settings.xi * mu)
+        step = settings.eta * (b - memory.fed[k] - settings.xi * mu)
         memory.mu[k] = min(max(mu + step, 0.0), settings.chi)
         memory.last_thresholds[k] = thresholds[k]
+
+
+@jit_inline
+def feed_dual(values, feed, memory):
+    """Keep what the next dual step is told about V_g of this episode's policy."""
+    K = memory.mu.size
+    for k in range(K):
+        if feed == OBSERVED:
+            memory.fed[k] = 0.0
+            for h in range(values.shape[1]):
+                memory.fed[k] += values[1 + k, h]
+        else:
+            memory.fed[k] = memory.v_start[1 + K + k if feed == PLAIN else 1 + k]
 
 
 # ---------------------------------------------------------------- Algorithm 3: evaluation
@@ -378,7 +393,7 @@ def evaluate(block, settings, memory):
             # Alg. 3, line 6
             lv = settings.LV[block, c - 1, h] if 1 <= c <= K else 0.0
             finish(c, h, lv, optimistic, memory)
-            memory.v_unseen[c, h] = min(unseen + lv, float(H - h)) if optimistic else 0.0
+            memory.v_unseen[c, h] = min(unseen + lv if optimistic else np.inf, float(H - h))
     for c in range(C):  # Alg. 3, line 10: V_1, here at the initial distribution
         inside = 0.0
         value = 0.0
@@ -448,6 +463,7 @@ def finish(c, h, lv, optimistic, memory):
         else:
             for i in range(n):
                 x = max(min(q[c, h, a, i] * weight[h, a, i], most), 0.0)
+                x = x if memory.count[h, a, i] > 0.0 else most
                 q[c, h, a, i] = x
                 v[c, h, i] = (v[c, h, i] if a > 0 else 0.0) + pi[h, a, i] * x
 
