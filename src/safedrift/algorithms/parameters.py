@@ -265,7 +265,8 @@ def _practical(sizes: Sizes, chi: float) -> tuple[MirrorStep, DualStep, int, flo
     """Measured constants; restart periods scale as M^(2/3), as in Theorem 4 for fixed budgets."""
     M = sizes.M
     L, W = (_period(_PRACTICAL[name] * M ** (2 / 3), M) for name in ("L", "W"))
-    dual = DualStep(_PRACTICAL["eta"], 0.0, chi, lagged=True, feed="observed")
+    xi = 1e-3 if np.isinf(chi) else 0.0
+    dual = DualStep(_PRACTICAL["eta"], xi, chi, lagged=True, feed="observed")
     return MirrorStep(_PRACTICAL["alpha"], L), dual, W, _PRACTICAL["lam"]
 
 

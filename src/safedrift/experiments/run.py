@@ -165,6 +165,13 @@ class Run:
                 "alpha is 0, as Theorems 3 and 4 print it for zero budgets: the policy never "
                 "moves. Use mode 'repaired' or 'practical', or set alpha."
             )
+        gamma = self.info["knowledge"].get("gamma")
+        if gamma is not None and self.gamma.min() < gamma - 1e-9:
+            at = int(self.gamma.argmin())
+            told.append(
+                f"The learner was told gamma = {gamma:g}, but episode {self.episodes[at]} has a "
+                f"Slater gap of only {self.gamma[at]:.4g}: Assumption 3 does not hold."
+            )
         hits = float((self.mu >= self._chi).mean())
         if hits > 0.05:
             told.append(
@@ -194,7 +201,9 @@ class Run:
                     columns[f"{item.name}.{k}"] = pa.array(values[:, k])
         table = pa.table(columns)
         info = json.dumps({"format": FORMAT, **self.info}, allow_nan=True)
-        pq.write_table(table.replace_schema_metadata({"safedrift": info}), path)
+        partial = Path(f"{path}.partial")
+        pq.write_table(table.replace_schema_metadata({"safedrift": info}), partial)
+        partial.replace(path)  # whole or not at all
 
     @classmethod
     def from_parquet(cls, path: str | Path) -> Run:

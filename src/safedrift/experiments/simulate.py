@@ -7,7 +7,6 @@ one SeedSequence with named children: actions come from "learner", states and no
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -73,7 +72,7 @@ def simulate(
         truth = _optima(world, episodes, report)
     elif not np.array_equal(truth.episodes, episodes):
         _check.fail("truth", f"of every {measure_every}-th episode", f"{truth.episodes.size} others")
-    _check_feasible(world, agent, truth)
+    check_feasible(world, truth)
     learner = agent.fresh(seeds(seed)["learner"])
     record, values = _learn(world, learner, seed, noisy, episodes, report)
     return make_run(
@@ -144,8 +143,8 @@ def _check_sizes(world: DriftingCMDP, agent: PROPDPPO) -> None:
             _check.fail(f"the agent's {name}", f"the world's, {wanted}", got)
 
 
-def _check_feasible(world: DriftingCMDP, agent: PROPDPPO, truth: Optima) -> None:
-    """Infeasible episodes have no optimum to compare with; a too large gamma is worth a warning."""
+def check_feasible(world: DriftingCMDP, truth: Optima) -> None:
+    """Refuse infeasible episodes: they have no optimum to compare with."""
     if not truth.feasible.all():
         wrong = np.flatnonzero(~truth.feasible)
         i = wrong[0]
@@ -155,12 +154,4 @@ def _check_feasible(world: DriftingCMDP, agent: PROPDPPO, truth: Optima) -> None
             f"{wrong.size} infeasible of {truth.episodes.size} measured, the first at episode {m}: "
             f"best reachable utility {truth.utilities[i].round(6).tolist()}, "
             f"threshold {world.thresholds[m].round(6).tolist()}"
-        )
-    gamma = getattr(agent.knowledge, "gamma", None)
-    if gamma is not None and truth.gamma.min() < gamma - 1e-9:
-        i = int(truth.gamma.argmin())
-        warnings.warn(
-            f"the learner was told gamma = {gamma:g}, but episode {truth.episodes[i]} has a Slater "
-            f"gap of only {truth.gamma[i]:.4g}; Theorem 4 does not apply",
-            stacklevel=3,
         )

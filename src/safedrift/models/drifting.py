@@ -75,7 +75,8 @@ class DriftingCMDP:
             if common is None:
                 raise TypeError("thresholds must be given when weights is not; got None")
             scenario_thresholds = np.stack([s.thresholds for s in self.scenarios])
-            thresholds = np.einsum("mj,mjk->mk", common.weight, scenario_thresholds[common.index])
+            mixed = np.einsum("mj,mjk->mk", common.weight, scenario_thresholds[common.index])
+            thresholds = np.minimum(mixed, self.H)  # a convex mixture may round above H
         self._set_thresholds(thresholds)
 
     @classmethod

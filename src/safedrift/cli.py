@@ -1,0 +1,363 @@
+"""The command `safedrift`: run a learner in a named world, look at it, read about the worlds."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="Safe reinforcement learning in a world that drifts.",
+)
+_err = Console(stderr=True)
+
+
+class Mode(StrEnum):
+    """Where the learner's constants come from."""
+
+    printed = "printed"
+    repaired = "repaired"
+    practical = "practical"
+
+
+class Known(StrEnum):
+    """What the learner is told about the constraint."""
+
+    slater = "slater"
+    local_budgets = "local-budgets"
+
+
+class Told(Exception):  # noqa: N818  (a message for the user, not a failure of the program)
+    """One sentence for the user; the command ends with exit code 2."""
+
+
+@app.callback()
+def _main() -> None:
+    pass
+
+
+@app.command()
+def run(
+    problem: Annotated[str, typer.Argument(help="Name of a world; `safedrift problems` lists them.")],
+    episodes: Annotated[int, typer.Option("--episodes", "-n", help="M, how many episodes.")] = 20_000,
+    seed: Annotated[int, typer.Option(help="Of the run: actions, states, noise.")] = 0,
+    world_seed: Annotated[int, typer.Option(help="Of the world, where it is random.")] = 0,
+    knowledge: Annotated[
+        Known, typer.Option(help="Assumption 3 (a Slater gap) or 2 (local budgets).")
+    ] = Known.slater,
+    gamma: Annotated[
+        float | None,
+        typer.Option(help="Slater gap told to the learner; by default the world's own smallest."),
+    ] = None,
+    mode: Annotated[
+        Mode,
+        typer.Option(help="Constants: as the paper prints them, repaired, or measured to work."),
+    ] = Mode.practical,
+    rho: Annotated[float, typer.Option(help="Theorem 3's trade-off, in [1/3, 1/2].")] = 0.5,
+    noisy: Annotated[bool, typer.Option(help="Observe Bernoulli rewards and utilities.")] = False,
+    measure_every: Annotated[
+        int, typer.Option(help="Exact values of every n-th episode only (for large worlds).")
+    ] = 1,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", "-o", metavar="NAME=VALUE", help="Option of the world. Repeatable."),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Change a constant of the learner: alpha, L, eta, xi, chi, W, lam, feed, "
+            "bonus_scale. Recorded. Repeatable.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="New folder for the results; runs/... by default.")
+    ] = None,
+    force: Annotated[bool, typer.Option(help="Replace results already in --out.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the summary as JSON and nothing else.")
+    ] = False,
+) -> None:
+    """Let PROPD-PPO learn in a drifting constrained world and measure it exactly.
+
+    Each episode the world may have changed. The learner sees its own trajectories only; beside it,
+    the best safe policy of *every* episode is computed, so the dynamic regret DR and the long-run
+    violation CV shown are exact, not estimated.
+
+    Leaves three files: [bold]report.html[/bold] to look at, [bold]run.parquet[/bold] with every
+    number of every episode, [bold]summary.json[/bold].
+
+    [bold]Examples[/bold]
+
+      safedrift run maze
+
+      safedrift run maze --knowledge local-budgets --set eta=0.1 --out runs/first
+
+      safedrift run random -n 5000 -o states=8 -o drift=periodic -o gamma=0.3
+
+      safedrift run random -n 100000 --mode printed     (and read what it says)
+    """
+    with _sentences():
+        folder = _folder(out, force, f"{problem}-{mode.value}-{knowledge.value}-seed{seed}")
+        result = _run(
+            problem, episodes, seed, world_seed, knowledge, gamma, mode, rho, noisy, measure_every,
+            _pairs("option", option), _pairs("set", set_),
+        )  # fmt: skip
+        folder.mkdir(parents=True, exist_ok=True)
+        result.to_parquet(folder / "run.parquet")
+        result.report(folder / "report.html")
+        summary = _plain(result.summary())
+        _write(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+        if as_json:
+            sys.stdout.write(json.dumps({**summary, "out": str(folder)}) + "\n")
+        else:
+            _show(summary, folder)
+
+
+@app.command()
+def problems(
+    name: Annotated[str | None, typer.Argument(help="A world to read about.")] = None,
+) -> None:
+    """List the named worlds, or tell the story of one."""
+    from safedrift import problems as known
+
+    with _sentences():
+        if name is not None:
+            Console().print(known.describe(name), markup=False, highlight=False)
+            return
+        table = Table("problem", "what it is", box=None, header_style="bold")
+        for key in known.PROBLEMS:
+            table.add_row(key, known.describe(key).splitlines()[0])
+        Console().print(table)
+        Console().print("\n`safedrift problems NAME` tells more.", markup=False)
+
+
+@app.command()
+def report(
+    source: Annotated[Path, typer.Argument(help="A run's folder or its run.parquet.")],
+    out: Annotated[Path | None, typer.Option(help="Where to write the page.")] = None,
+) -> None:
+    """Make the HTML page of a stored run again."""
+    from safedrift.experiments import Run
+
+    with _sentences():
+        path = source / "run.parquet" if source.is_dir() else source
+        if not path.is_file():
+            raise Told(f"source must be a run's folder or its run.parquet; got {source}")
+        page = Run.from_parquet(path).report(out or path.with_name("report.html"))
+        Console().print(str(page), markup=False, highlight=False, soft_wrap=True)
+
+
+# ---------------------------------------------------------------- one run
+
+
+def _run(
+    problem: str,
+    episodes: int,
+    seed: int,
+    world_seed: int,
+    knowledge: Known,
+    gamma: float | None,
+    mode: Mode,
+    rho: float,
+    noisy: bool,
+    measure_every: int,
+    options: dict[str, Any],
+    overrides: dict[str, Any],
+) -> Any:
+    import numpy as np
+
+    import safedrift as sd
+    from safedrift import _check
+    from safedrift.experiments.simulate import check_feasible
+
+    world = sd.problems.make(problem, episodes=episodes, seed=world_seed, **options)
+    _check.integer("measure_every", measure_every, upper=world.M)
+    if gamma is not None:
+        _check.positive("gamma", gamma)
+    with _bars() as bars:
+        truth = sd.optima(world, np.arange(0, world.M, measure_every), bars.truth(world.M))
+        check_feasible(world, truth)
+        told: sd.Slater | sd.LocalBudgets
+        if knowledge is Known.slater:
+            told = sd.Slater(float(truth.gamma.min()) if gamma is None else gamma)
+        else:
+            told = sd.local_budgets(world, "l2" if mode is Mode.printed else "l1")
+        known = None
+        if mode is not Mode.practical:
+            known = sd.budgets(world, truth if measure_every == 1 else None)
+        agent = sd.PROPDPPO.for_problem(
+            world, told, mode=mode.value, budgets=known, rho=rho, noisy=noisy, **overrides
+        )
+        result = sd.simulate(
+            world, agent, seed, noisy=noisy, measure_every=measure_every, truth=truth,
+            progress=bars.learning(world.M),
+        )  # fmt: skip
+    result.info.update(problem=problem, options=options, world_seed=world_seed)
+    return result
+
+
+class _Bars:
+    """Two progress bars on stderr; the second says so while it waits for the compiler."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+
+    def truth(self, total: int) -> Any:
+        task = self.progress.add_task("best safe policy of each episode", total=None)
+
+        def advance(count: int) -> None:
+            self.progress.update(task, advance=count, total=total)
+
+        return advance
+
+    def learning(self, total: int) -> Any:
+        from safedrift.kernels import compiled
+
+        waiting = "learning" if compiled() else "compiling, first time only"
+        task = self.progress.add_task(waiting, total=total)
+
+        def advance(stage: str, done: int, total: int) -> None:
+            self.progress.update(task, completed=done, total=total, description=stage)
+
+        return advance
+
+
+@contextmanager
+def _bars() -> Iterator[_Bars]:
+    columns = (
+        SpinnerColumn(), TextColumn("{task.description:<34}"), BarColumn(), TaskProgressColumn(),
+        MofNCompleteColumn(), TimeRemainingColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=_err, transient=True) as progress:
+        yield _Bars(progress)
+
+
+# ---------------------------------------------------------------- small things
+
+
+@contextmanager
+def _sentences() -> Iterator[None]:
+    """Turn errors that are the user's to mend into one sentence and exit code 2."""
+    try:
+        yield
+    except (Told, ValueError, TypeError, OSError) as error:
+        if os.environ.get("SAFEDRIFT_TRACEBACK"):
+            raise
+        _err.print(f"safedrift: {error}", markup=False, highlight=False, soft_wrap=True)
+        raise typer.Exit(2) from None
+    except KeyboardInterrupt:
+        _err.print("safedrift: stopped; nothing was written")
+        raise typer.Exit(130) from None
+
+
+def _folder(out: Path | None, force: bool, name: str) -> Path:
+    """Return the folder for the results, which must be new unless `force`."""
+    if out is None:
+        return Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{name}"
+    if out.exists() and not out.is_dir():
+        raise Told(f"--out must be a folder; got the file {out}")
+    if out.is_dir() and any(out.iterdir()) and not force:
+        raise Told(f"--out must be a new or empty folder; got {out} (--force replaces its results)")
+    return out
+
+
+def _pairs(name: str, given: list[str] | None) -> dict[str, Any]:
+    """Parse NAME=VALUE; values are integers, numbers, true, false or words."""
+    words: dict[str, Any] = {"true": True, "false": False}
+    parsed: dict[str, Any] = {}
+    for item in given or []:
+        key, sign, text = item.partition("=")
+        if not sign or not key:
+            raise Told(f"--{name} must be NAME=VALUE; got {item!r}")
+        value: Any = words.get(text.lower(), text)
+        for kind in (float, int):
+            try:
+                value = kind(text)
+            except ValueError:
+                continue
+        parsed[key] = value
+    return parsed
+
+
+def _plain(value: Any) -> Any:
+    """Make strict JSON: no NaN, no infinity."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def _write(path: Path, text: str) -> None:
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+
+
+def _show(summary: dict[str, Any], folder: Path) -> None:
+    console = Console()
+    sizes = ", ".join(f"{name} = {value}" for name, value in summary["sizes"].items())
+    table = Table(
+        title=f"{summary['agent']} in {summary['problem']} ({summary['mode']}; {sizes})",
+        title_justify="left", box=None, show_header=True, header_style="bold",
+    )  # fmt: skip
+    table.add_column("figure")
+    table.add_column("per episode", justify="right")
+    table.add_column("meaning", style="dim")
+    per = "{:.4f}".format
+    table.add_row("regret", per(summary["dynamic_regret_per_episode"]), "DR(M)/M, DR = Σ (V_r* - V_r)")
+    table.add_row("  last tenth", per(summary["last_tenth_regret_per_episode"]), "over the last M/10")
+    table.add_row("  uniform policy", per(summary["uniform_regret_per_episode"]), "for comparison")
+    table.add_row("  positive part", per(summary["positive_regret_per_episode"]), "Σ [V_r* - V_r]_+ / M")
+    rows = zip(
+        summary["violation_per_episode"],
+        summary["last_tenth_shortfall_per_episode"],
+        summary["positive_violation_per_episode"],
+        strict=True,
+    )
+    for k, (violation, late, positive) in enumerate(rows):
+        name = "violation" if len(summary["violation"]) == 1 else f"violation {k}"
+        table.add_row(name, per(violation), "CV(M)/M, CV = [Σ (b - V_g)]_+")
+        table.add_row("  last tenth", per(late), "mean of b - V_g; negative is safe")
+        table.add_row("  positive part", per(positive), "Σ [b - V_g]_+ / M")
+    console.print(table)
+    for note in summary["notes"]:
+        console.print(f"\nNote. {note}", style="yellow", markup=False, highlight=False)
+    console.print(f"\nLook at {folder / 'report.html'}", markup=False, highlight=False, soft_wrap=True)
+
+
+def main() -> None:
+    """Entry point of the command."""
+    app()
+
+
+if __name__ == "__main__":
+    main()
