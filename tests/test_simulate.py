@@ -170,7 +170,7 @@ def test_large_sparse_world_needs_no_square_array():
         np.tile([0.5, 0.3, 0.2], rows),
     )
     cmdp = sd.TabularCMDP(
-        lists, rng.random((H, S, A)), rng.random((1, H, S, A)), [0.2], np.eye(S)[0]
+        lists, rng.random((H, S, A)), rng.random((1, H, S, A)), [0.2], (np.arange(S) == 0).astype(float)
     )
     world = sd.DriftingCMDP([cmdp], np.zeros(300, np.int64))
     agent = agent_for(world)

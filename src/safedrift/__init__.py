@@ -4,7 +4,7 @@ PROPD-PPO (Ding & Lavaei, AAAI 2023) for constrained MDPs whose rewards, utiliti
 thresholds change from episode to episode, with exact dynamic regret and constraint violation.
 """
 
-from safedrift import problems
+from safedrift import oracles, problems
 from safedrift.algorithms import (
     PROPDPPO,
     Budgets,
@@ -38,6 +38,7 @@ __all__ = [
     "from_costs",
     "local_budgets",
     "optima",
+    "oracles",
     "problems",
     "simulate",
     "solve",

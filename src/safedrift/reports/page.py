@@ -31,7 +31,7 @@ ROUNDING = 1e-9  # a shortfall up to this is none
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart.
 BLUE, ORANGE, GREEN, PURPLE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9"
-BLACK, GREY, FAINT = "#222222", "#767676", "#C4C9CF"
+BLACK, GREY, FAINT = "#222222", "#767676", "#D0D5DB"
 
 
 def write_page(run: Run, path: str | Path) -> Path:
@@ -193,7 +193,7 @@ def trailing_mean(values: FloatArray, window: int) -> FloatArray:
 
 def _smoothing(run: Run) -> tuple[int, str]:
     """Window of the moving average, a hundredth of the run, and its name."""
-    window = max(1, run.episodes.size // 100)
+    window = max(2, run.episodes.size // 100)
     return window, f"mean of the last {window:,} {_episodes(run)}"
 
 
@@ -279,7 +279,7 @@ def _plots(run: Run) -> Iterator[Plot]:
 
 def _plot(run: Run, title: str, unit: str, caption: str, lines: list[go.Scatter]) -> Plot:
     figure = go.Figure(lines, _layout(run, yaxis={"title": {"text": unit, "standoff": 6}}))
-    figure.update_xaxes(**_episode_axis(run))
+    figure.update_xaxes(_episode_axis(run))
     return Plot(title, caption, figure)
 
 
@@ -318,8 +318,8 @@ def _each_regret(run: Run) -> Plot:
         _line(run, trailing_mean(run.baseline_regret, window), "uniform policy", GREY, "dash"),
     ]
     caption = (
-        f"V_r*[m] − V_r[π_m, m], {words}: zero is as good as the best safe policy, below zero is "
-        "more reward than a safe policy can earn."
+        f"V_r*[m] − V_r[π_m, m], {words}, and the same of the uniform policy; zero is as good as "
+        "the best safe policy, below zero is more reward than a safe policy can earn."
     )
     return _plot(run, "Regret per episode", "reward", caption, lines)
 
@@ -343,7 +343,7 @@ def _multipliers(run: Run) -> Plot:
     lines = _pairs(run, ("μ", run.mu), ("μ*", run.optimal_mu), "dash")
     caption = (
         "μ_m, the learner's price for a unit of missing utility, and μ*[m] = −∂V_r*[m]/∂b_m, the "
-        "optimal one: the reward that raising the threshold by a small unit costs."
+        "optimal one: reward lost per unit by which the threshold rises."
     )
     return _plot(run, "Multiplier", "reward per utility", caption, lines)
 
@@ -354,14 +354,15 @@ def _drift(run: Run) -> Plot:
         "transitions P": run.drift_P, "rewards r": run.drift_r, "utilities g": run.drift_g,
         "thresholds b": run.drift_b, "optimal policy π*": run.drift_star,
     }  # fmt: skip
-    figure = make_subplots(6, 1, shared_xaxes=True, subplot_titles=[*rows, "restarts"])
+    policy, window = _restarts(run)
+    restarts = f"restarts: policy every {policy.step:,} episodes, window every {window.step:,}"
+    figure = make_subplots(6, 1, shared_xaxes=True, subplot_titles=[*rows, restarts])
     for i, (name, change) in enumerate(rows.items(), start=1):
         figure.add_trace(_line(run, change, name, BLUE), i, 1)
-    for starts, name in zip(_restarts(run), ("policy", "window"), strict=True):
-        figure.add_trace(_ticks(starts, f"{name}, every {starts.step:,}"), 6, 1)
+    figure.add_traces([_ticks(window, "window"), _ticks(policy, "policy")], 6, 1)
     figure.update_layout(_layout(run, height=640, showlegend=False))
     figure.update_annotations(x=0, xanchor="left", font_size=13)
-    figure.update_xaxes(**_episode_axis(run) | {"title": None})
+    figure.update_xaxes(_episode_axis(run) | {"title": None})
     figure.update_xaxes(_episode_axis(run), row=6)
     figure.update_yaxes(rangemode="tozero", nticks=4)
     caption = (
@@ -445,8 +446,9 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 _THINNED = f" Lines are thinned to {MOST_POINTS:,} points; the extremes of every stretch stay."
 
 _GUIDE = (
-    "In the plots, drag to zoom and double-click to go back; all of them follow. Faint vertical lines "
-    f"are restarts of the policy (solid) and of the window (dotted), left out if over {MOST_MARKS}."
+    "In the plots, drag to zoom and double-click to go back; all of them follow. Faint vertical "
+    "lines are restarts of the policy (solid) and of the window (dotted), left out if there are "
+    f"more than {MOST_MARKS}."
 )
 
 _POLICY = (

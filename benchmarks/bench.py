@@ -1,0 +1,184 @@
+"""Side-by-side benchmarks: ratios of times measured in one run, on one thread.
+
+    python benchmarks/bench.py [--json results.json]
+
+These machines are noisy: compare ratios, not times. Each pair of rivals runs in turns, and the
+median over the rounds counts.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+import naive
+from builders import small_world, twin_of
+from rich.console import Console
+from rich.table import Table
+
+import safedrift as sd
+from safedrift.kernels import exact, simulation
+
+W = 400
+
+
+def seconds(work):
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def in_turns(rounds, *works):
+    """Median seconds of each work, the works taking turns."""
+    for work in works:
+        work()  # compile, warm the caches
+    times = [[seconds(work) for work in works] for _ in range(rounds)]
+    return [statistics.median(column) for column in zip(*times, strict=True)]
+
+
+def player(world, agent, episodes):
+    """The engine: learner and simulation, `episodes` at a time, going on where it stopped."""
+    _, H, S, A, K = agent.sizes
+    rng = np.random.default_rng(0)
+    actions = rng.random((episodes, H))
+    draws = rng.random((episodes, simulation.world_uniforms_per_episode(H, K)))
+    record = simulation.make_record(episodes, H, K, agent.memory.v_start.size)
+    nothing, none = np.zeros(episodes, bool), np.zeros((0, H, S, A))
+    agent.reserve(W + episodes)
+
+    def play():
+        agent.memory.episode[0] = 0  # the path of the world is `episodes` long
+        simulation.play(
+            world.arrays, agent.settings, agent.memory, False, actions, draws, nothing, none, record
+        )
+
+    return play
+
+
+def twin_player(world, agent):
+    M, H, _, _, K = agent.sizes
+    rng = np.random.default_rng(0)
+    actions, draws = rng.random((M, H)), rng.random((M, H * (2 + K)))
+    path = world.transition_path.index[:, 0]
+    dense = [(c.dense_transitions(), c.rewards, c.utilities, c.initial) for c in world.scenarios]
+
+    def play():
+        at = naive.simulated_play(lambda m: dense[path[m]], actions, draws)
+        for _ in twin_of(agent, at, world.thresholds):
+            pass
+
+    return play
+
+
+def engine_against_twin(rounds):
+    """Per-episode time of learner + simulation against the NumPy twin, W = 400."""
+    rows = []
+    for (S, A, H), wanted in (((5, 3, 5), 150), ((20, 5, 10), 40), ((100, 5, 10), 40)):
+        world = small_world(M=W, S=S, A=A, H=H)
+        agent = sd.PROPDPPO.for_problem(
+            world, sd.Slater(0.5), mode="repaired", budgets=sd.Budgets(9, 3, 3, 9), W=W, L=W
+        )
+        play = player(world, agent.fresh(), W)
+
+        def many(play=play):
+            for _ in range(20):
+                play()
+
+        fast, slow = in_turns(rounds, many, twin_player(world, agent))
+        fast /= 20
+        rows.append(
+            {"S": S, "A": A, "H": H, "engine_us": fast / W * 1e6, "twin_us": slow / W * 1e6,
+             "ratio": slow / fast, "wanted": wanted}
+        )  # fmt: skip
+    return rows
+
+
+def sparse_world(S, A, H, episodes, visited=10, successors=3):
+    """A sparse world of S states of which the same few can be visited."""
+    rng = np.random.default_rng(0)
+    rows = H * S * A
+    lists = sd.Successors(
+        np.arange(rows + 1, dtype=np.int64) * successors,
+        rng.integers(0, visited, rows * successors).astype(np.int32),
+        np.tile(rng.dirichlet(np.ones(successors)), rows),
+    )
+    few = np.random.default_rng(1).random((2, H, visited, A))
+    rewards, utilities = np.zeros((H, S, A)), np.zeros((1, H, S, A))
+    rewards[:, :visited], utilities[0, :, :visited] = few
+    cmdp = sd.TabularCMDP(lists, rewards, utilities, [0.5], (np.arange(S) == 0).astype(float))
+    return sd.DriftingCMDP([cmdp], np.zeros(episodes, np.int64))
+
+
+def cost_against_states(rounds):
+    """Per-episode time against S, the visited states staying the same."""
+    sizes = (10, 100, 1_000, 10_000, 100_000)
+    plays = []
+    for S in sizes:
+        world = sparse_world(S, 4, 8, 2000)
+        agent = sd.PROPDPPO.for_problem(
+            world, sd.Slater(0.5), mode="repaired", budgets=sd.Budgets(9, 3, 3, 9), W=W, L=W
+        )
+        plays.append(player(world, agent, 2000))
+    times = in_turns(rounds, *plays)
+    return [
+        {"S": S, "engine_us": t / 2000 * 1e6, "relative": t / times[0]}
+        for S, t in zip(sizes, times, strict=True)
+    ]
+
+
+def optimum_against_highs(rounds):
+    """Per-episode time of the constrained optimum against scipy's HiGHS, S=20, A=5, H=10."""
+    S, A, H, n = 20, 5, 10, 64
+    world = small_world(M=n, S=S, A=A, H=H, drift="random_walk")
+    thresholds = sd.oracles.safest_utilities(world, np.arange(n)) - 0.8
+    world = world.with_thresholds(thresholds)
+    arrays, rewards = world.arrays, world.arrays.rewards[:, None]
+    numbers, changes = np.empty((n, 8)), np.empty((n, H))
+    policies = np.empty((0, H, S, A))
+    scratch = exact.make_scratch(arrays.states.size, H, S, A)
+    episodes = np.arange(n)
+
+    def lines():
+        exact.solve_episodes(arrays, rewards, episodes, 0, numbers, changes, policies, scratch)
+
+    cmdps = [world.at(m) for m in range(0, n, 16)]
+    dense = [(c.dense_transitions(), c.rewards, c.utilities, c.thresholds, c.initial) for c in cmdps]
+    values = []
+
+    def highs():
+        values[:] = [-naive.occupancy_lp(*cmdp).fun for cmdp in dense]
+
+    fast, slow = in_turns(rounds, lines, highs)
+    difference = float(np.abs(numbers[::16, 3] - values).max())
+    fast, slow = fast / n, slow / len(dense)
+    return [
+        {"S": S, "A": A, "H": H, "lines_us": fast * 1e6, "highs_us": slow * 1e6,
+         "ratio": slow / fast, "wanted": 100, "difference": difference,
+         "multiplier": float(numbers[:, 1].mean())}
+    ]  # fmt: skip
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    parser.add_argument("--rounds", type=int, default=7)
+    arguments = parser.parse_args()
+    results = {}
+    for measure in (engine_against_twin, cost_against_states, optimum_against_highs):
+        rows = results[measure.__name__] = measure(arguments.rounds)
+        table = Table(*rows[0], title=measure.__doc__, title_justify="left", box=None)
+        for row in rows:
+            table.add_row(*(f"{x:.4g}" if isinstance(x, float) else str(x) for x in row.values()))
+        Console().print(table, "")
+    if arguments.json:
+        arguments.json.parent.mkdir(parents=True, exist_ok=True)
+        arguments.json.write_text(json.dumps(results, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""The command: what it prints, leaves behind and refuses."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from safedrift.cli import app
+
+SMALL = ["run", "random", "-n", "60", "-o", "states=3", "-o", "horizon=3", "-o", "gamma=0.2"]
+
+
+def command(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def test_run_leaves_page_numbers_and_summary(tmp_path):
+    done = command(*SMALL, "--out", tmp_path / "a")
+    assert done.exit_code == 0, done.output
+    names = {path.name for path in (tmp_path / "a").iterdir()}
+    assert names == {"report.html", "run.parquet", "summary.json"}
+    assert "report.html" in done.stdout
+    assert "regret" in done.stdout
+
+
+def test_json_is_strict_and_alone(tmp_path):
+    done = command(*SMALL, "--out", tmp_path / "a", "--json", "--knowledge", "local-budgets")
+    summary = json.loads(done.stdout, parse_constant=lambda name: pytest.fail(name))
+    assert summary["sizes"] == {"M": 60, "H": 3, "S": 3, "A": 3, "K": 1}
+    assert summary["out"].endswith("a")
+    assert json.loads((tmp_path / "a" / "summary.json").read_text())["seed"] == 0
+
+
+def test_same_command_same_numbers(tmp_path):
+    one = command(*SMALL, "--out", tmp_path / "a", "--json", "--seed", 3)
+    two = command(*SMALL, "--out", tmp_path / "b", "--json", "--seed", 3)
+    first, second = json.loads(one.stdout), json.loads(two.stdout)
+    assert first.pop("out") != second.pop("out")
+    assert first == second
+
+
+def test_overrides_and_options_are_recorded(tmp_path):
+    from safedrift import Run
+
+    done = command(*SMALL, "--out", tmp_path / "a", "--set", "alpha=0.3", "--set", "W=20")
+    assert done.exit_code == 0, done.output
+    info = Run.from_parquet(tmp_path / "a" / "run.parquet").info
+    assert info["parameters"]["overrides"] == {"alpha": 0.3, "W": 20}
+    assert info["options"]["states"] == 3
+
+
+@pytest.mark.parametrize("mode", ["printed", "repaired", "practical"])
+@pytest.mark.parametrize("knowledge", ["slater", "local-budgets"])
+def test_every_mode_and_knowledge(tmp_path, mode, knowledge):
+    done = command(*SMALL, "--out", tmp_path / "a", "--mode", mode, "--knowledge", knowledge)
+    assert done.exit_code == 0, done.output
+
+
+def test_results_on_disk_are_not_lost(tmp_path):
+    assert command(*SMALL, "--out", tmp_path / "a").exit_code == 0
+    before = (tmp_path / "a" / "run.parquet").read_bytes()
+    again = command(*SMALL, "--out", tmp_path / "a", "--seed", 1)
+    assert again.exit_code == 2
+    assert "new or empty folder" in again.stderr
+    assert (tmp_path / "a" / "run.parquet").read_bytes() == before
+    failed = command(*SMALL, "--out", tmp_path / "a", "--force", "--set", "L=0")
+    assert failed.exit_code == 2
+    assert (tmp_path / "a" / "run.parquet").read_bytes() == before
+    assert command(*SMALL, "--out", tmp_path / "a", "--seed", 1, "--force").exit_code == 0
+    assert (tmp_path / "a" / "run.parquet").read_bytes() != before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["run", "mars"], "problem must be one of 'maze', 'random'; got 'mars'"),
+        (["run", "maze", "-o", "colour=red"], "option of maze must be one of"),
+        (["run", "maze", "-o", "size"], "--option must be NAME=VALUE; got 'size'"),
+        (["run", "maze", "-o", "slip=2"], "slip must be in [0, 1); got 2"),
+        (["run", "maze", "-n", "0"], "episodes must be an integer >= 1; got 0"),
+        ([*SMALL, "--gamma", "-1"], "gamma must be > 0; got -1"),
+        ([*SMALL, "--gamma", "nan"], "gamma must be a number; got nan"),
+        ([*SMALL, "--rho", "0.9", "--knowledge", "local-budgets"], "rho must be in [1/3, 1/2]"),
+        ([*SMALL, "--set", "L=0"], "L must be an integer >= 1; got 0"),
+        ([*SMALL, "--set", "W=-3"], "W must be an integer >= 1; got -3"),
+        ([*SMALL, "--set", "colour=1"], "override must be one of"),
+        ([*SMALL, "--measure-every", "0"], "measure_every must be an integer in [1, 60]; got 0"),
+        ([*SMALL, "--seed", "-4"], "seed must be an integer >= 0; got -4"),
+        ([*SMALL, "-o", "B_P=1e9"], "B_P must be at most"),
+        (["run", "random", "-n", "20", "-o", "gamma=4.9"], "gamma must be below"),
+        (["report", "nowhere"], "source must be a run's folder"),
+        (["problems", "mars"], "problem must be one of"),
+    ],
+)
+def test_bad_input_gets_one_sentence_and_exit_code_2(tmp_path, monkeypatch, arguments, sentence):
+    monkeypatch.chdir(tmp_path)
+    done = command(*arguments)
+    assert done.exit_code == 2
+    assert sentence in done.stderr.replace("\n", " ")
+    assert done.stderr.startswith("safedrift: ")
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "Traceback" not in done.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_teaches_the_tool():
+    text = command("run", "--help").output
+    for word in ("Examples", "--knowledge", "--mode", "--set", "report.html", "dynamic regret"):
+        assert word in text
+
+
+def test_problems_are_listed_and_told():
+    assert "maze" in command("problems").output
+    assert "Utility and threshold" in command("problems", "maze").output
+
+
+def test_report_is_made_again(tmp_path):
+    command(*SMALL, "--out", tmp_path / "a")
+    (tmp_path / "a" / "report.html").unlink()
+    assert command("report", tmp_path / "a").exit_code == 0
+    assert (tmp_path / "a" / "report.html").stat().st_size > 10_000

@@ -1,0 +1,261 @@
+"""The map from the paper to the code, the tags in the code, and who imports whom."""
+
+import ast
+import importlib
+import io
+import re
+import tokenize
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "safedrift"
+LEARNER = SOURCE / "kernels" / "learner.py"
+SIMULATION = SOURCE / "kernels" / "simulation.py"
+
+# ---------------------------------------------------------------- docs/paper_map.md
+
+
+def rows():
+    """(what, code, test) of every row of every table of the map."""
+    found = []
+    for line in (ROOT / "docs" / "paper_map.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith("|"):
+            cells = [cell.strip() for cell in line.strip("|").split("|")]
+            assert len(cells) == 3, line
+            if not (cells[0] == "In the paper" or set(cells[0]) == {"-"}):
+                found.append(tuple(cells))
+    return found
+
+
+def quoted(cell):
+    return re.findall(r"`([^`]+)`", cell)
+
+
+CODE = sorted({name for _, code, _ in rows() for name in quoted(code)})
+TESTS = sorted({name for _, _, test in rows() for name in quoted(test)})
+
+
+def resolve(path):
+    """Import the longest module of a dotted path, then take attributes."""
+    parts = path.split(".")
+    for n in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:n]))
+        except ModuleNotFoundError:
+            continue
+        for name in parts[n:]:
+            found = getattr(found, name)
+        return found
+    raise ModuleNotFoundError(path)
+
+
+def test_map_has_rows_and_each_names_code():
+    assert len(rows()) > 30
+    for what, code, _ in rows():
+        assert quoted(code), what
+
+
+@pytest.mark.parametrize("path", CODE)
+def test_code_in_the_map_exists(path):
+    assert path.startswith("safedrift.")
+    resolve(path)
+
+
+def test_a_path_that_does_not_exist_is_noticed():
+    with pytest.raises(AttributeError):
+        resolve("safedrift.kernels.learner.no_such_function")
+    with pytest.raises(AttributeError):
+        resolve("safedrift.no_such_room.thing")
+
+
+def functions_of(file):
+    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize("name", TESTS)
+def test_tests_in_the_map_exist(name):
+    file, _, function = name.partition("::")
+    assert function.startswith("test_")
+    assert function in functions_of(file)
+
+
+def test_tests_named_in_the_errata_exist():
+    text = (ROOT / "docs" / "errata.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(tests/test_\w+\.py)::(\w+)`", text)
+    assert len(named) > 10
+    for file, function in named:
+        assert function in functions_of(file), f"{file}::{function}"
+
+
+@pytest.mark.parametrize(("algorithm", "last"), [(1, 14), (3, 10)])
+def test_map_covers_every_line_of_the_algorithms(algorithm, last):
+    mapped = {line for what, _, _ in rows() for line in tagged_lines(what, algorithm)}
+    assert mapped == set(range(1, last + 1))
+
+
+# ---------------------------------------------------------------- tags: "Alg. 1, lines 3 and 4"
+
+TAG = re.compile(r"Alg\. (\d+), lines? (\d+(?:(?:, | and | to )\d+)*)")
+
+
+def parse_lines(text):
+    """Turn "3", "3 and 4", "5, 7 and 8" or "3 to 5" into numbers."""
+    numbers = []
+    for part in re.split(r", | and ", text):
+        first, *last = (int(number) for number in part.split(" to "))
+        numbers += range(first, last[0] + 1) if last else [first]
+    return numbers
+
+
+def tagged_lines(text, algorithm):
+    """Lines of an algorithm that are tagged in a text, in order of appearance."""
+    flat = re.sub(r"\s+", " ", text)
+    return [n for a, lines in TAG.findall(flat) if int(a) == algorithm for n in parse_lines(lines)]
+
+
+def comments_and_strings(file):
+    """(place, is a comment, text) of everything that may hold a tag, in order."""
+    read = io.StringIO(file.read_text(encoding="utf-8")).readline
+    for token in tokenize.generate_tokens(read):
+        if token.type in (tokenize.COMMENT, tokenize.STRING):
+            yield token.start, token.type == tokenize.COMMENT, token.string
+
+
+def first_tags(file, algorithm):
+    """Where each line is first tagged. A comment counts before what docstrings explain of it."""
+    first = {}
+    for place, is_comment, text in comments_and_strings(file):
+        for line in tagged_lines(text, algorithm):
+            rank = (not is_comment, place)
+            first[line] = min(first.get(line, rank), rank)
+    return {line: place for line, (_, place) in first.items()}
+
+
+def test_parser_of_tags():
+    assert tagged_lines("# Alg. 1, line 8. Differences", 1) == [8]
+    assert tagged_lines("(Alg. 3, lines 3 and\n    4: the denominators)", 3) == [3, 4]
+    assert tagged_lines("# Alg. 3, lines 5, 7 and 8", 3) == [5, 7, 8]
+    assert tagged_lines("# Alg. 3, lines 3 to 5", 3) == [3, 4, 5]
+    assert tagged_lines("# Alg. 3, lines 1, 3 to 5 and 8", 3) == [1, 3, 4, 5, 8]
+    assert tagged_lines("# Alg. 3, line 5", 1) == []
+
+
+# The other lines only open and close loops and branches.
+DOING = {1: [1, 3, 4, 5, 7, 8, 9, 10, 12, 13], 3: [1, 2, 3, 4, 5, 6, 7, 8, 10]}
+
+
+@pytest.mark.parametrize("algorithm", DOING)
+def test_every_line_that_does_something_is_tagged(algorithm):
+    tagged = {line for file in (LEARNER, SIMULATION) for line in first_tags(file, algorithm)}
+    assert set(DOING[algorithm]) <= tagged
+
+
+@pytest.mark.parametrize("algorithm", DOING)
+def test_tags_are_in_the_order_of_the_listing(algorithm):
+    first = first_tags(LEARNER, algorithm)
+    order = sorted(first, key=first.get)
+    assert order == sorted(order)
+
+
+# ---------------------------------------------------------------- rooms
+
+# What a room may import of safedrift, and what it may not.
+ONLY = {
+    "kernels": {"kernels"},
+    "models": {"kernels", "models", "_check"},
+}
+NEVER = {
+    "algorithms": {"models", "oracles", "problems", "experiments", "reports", "cli"},
+    "oracles": {"problems", "experiments", "reports", "cli"},
+    "problems": {"experiments", "reports", "cli"},
+    "experiments": {"reports", "cli"},
+    "reports": {"models", "oracles", "algorithms", "kernels", "problems", "cli"},
+}
+
+
+def is_module(dotted):
+    path = SOURCE.parent.joinpath(*dotted.split("."))
+    return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+def imported_rooms(tree, package):
+    """Rooms of safedrift imported anywhere in a tree; "" is the top level, which has them all.
+
+    Imports inside functions and under `if TYPE_CHECKING` count.
+    """
+    found = set()
+    for node in ast.walk(tree):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) + 1 - node.level]
+            base = ".".join([*(above if node.level else []), *filter(None, [node.module])])
+            inside = [f"{base}.{alias.name}" for alias in node.names]
+            names = [name if base == "safedrift" and is_module(name) else base for name in inside]
+        for name in names:
+            top, _, rest = name.partition(".")
+            if top == "safedrift":
+                found.add(rest.partition(".")[0])
+    return found
+
+
+def without_run_report(tree):
+    """Leave out `Run.report`, the one import against the direction."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == "Run":
+            node.body = [part for part in node.body if getattr(part, "name", "") != "report"]
+    return tree
+
+
+def rooms_imported_by(room):
+    found = {}
+    for file in sorted((SOURCE / room).rglob("*.py")):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        if room == "experiments":
+            tree = without_run_report(tree)
+        package = ".".join(file.relative_to(SOURCE.parent).parent.parts)
+        found[file.name] = imported_rooms(tree, package)
+    assert found
+    return found
+
+
+@pytest.mark.parametrize("room", ONLY)
+def test_room_imports_only(room):
+    for file, found in rooms_imported_by(room).items():
+        assert found <= ONLY[room], file
+
+
+@pytest.mark.parametrize("room", NEVER)
+def test_room_never_imports(room):
+    for file, found in rooms_imported_by(room).items():
+        assert not found & (NEVER[room] | {""}), file
+
+
+def test_run_report_is_the_only_exception():
+    tree = ast.parse((SOURCE / "experiments" / "run.py").read_text(encoding="utf-8"))
+    assert "reports" in imported_rooms(tree, "safedrift.experiments")
+    assert "reports" not in imported_rooms(without_run_report(tree), "safedrift.experiments")
+
+
+@pytest.mark.parametrize(
+    ("text", "rooms"),
+    [
+        ("import safedrift.models.drift", {"models"}),
+        ("import safedrift as sd", {""}),
+        ("from safedrift import solve", {""}),
+        ("from safedrift import _check, models", {"_check", "models"}),
+        ("from safedrift.oracles.solve import Optima", {"oracles"}),
+        ("from ..oracles import solve", {"oracles"}),
+        ("from .. import oracles", {"oracles"}),
+        ("from . import parts", {"algorithms"}),
+        ("if TYPE_CHECKING:\n    from safedrift.models import DriftingCMDP", {"models"}),
+        ("def f():\n    import safedrift.reports", {"reports"}),
+        ("import numpy, safedriftier", set()),
+    ],
+)
+def test_imports_are_found_wherever_they_stand(text, rooms):
+    assert imported_rooms(ast.parse(text), "safedrift.algorithms") == rooms
