@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-import naive
-from builders import small_world, twin_of
 from rich.console import Console
 from rich.table import Table
 
+import naive
 import safedrift as sd
+from builders import small_world, twin_of
 from safedrift.kernels import exact, simulation
 
 W = 400
@@ -64,7 +64,7 @@ def twin_player(world, agent):
     M, H, _, _, K = agent.sizes
     rng = np.random.default_rng(0)
     actions, draws = rng.random((M, H)), rng.random((M, H * (2 + K)))
-    path = world.transition_path.index[:, 0]
+    path = world.transition_path.scenario[:, 0]
     dense = [(c.dense_transitions(), c.rewards, c.utilities, c.initial) for c in world.scenarios]
 
     def play():
@@ -147,7 +147,9 @@ def optimum_against_highs(rounds):
         exact.solve_episodes(arrays, rewards, episodes, 0, numbers, changes, policies, scratch)
 
     cmdps = [world.at(m) for m in range(0, n, 16)]
-    dense = [(c.dense_transitions(), c.rewards, c.utilities, c.thresholds, c.initial) for c in cmdps]
+    dense = [
+        (c.dense_transitions(), c.rewards, c.utilities, c.thresholds, c.initial) for c in cmdps
+    ]
     values = []
 
     def highs():

@@ -1,8 +1,8 @@
 """Small worlds and comparisons shared by the tests of the learner."""
 
-import naive
 import numpy as np
 
+import naive
 import safedrift as sd
 from safedrift.kernels import learner, simulation
 from safedrift.problems.random import DRIFTS
@@ -28,8 +28,8 @@ def small_world(M=40, S=4, A=3, H=3, K=1, drift="abrupt", seed=0, successors=Non
 
 
 def dense_weights(path, N):
-    weights = np.zeros((path.index.shape[0], N))
-    np.put_along_axis(weights, path.index.astype(int), path.weight, axis=1)
+    weights = np.zeros((path.scenario.shape[0], N))
+    np.put_along_axis(weights, path.scenario.astype(int), path.weight, axis=1)
     return weights
 
 

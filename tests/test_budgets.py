@@ -228,7 +228,7 @@ MOVING = [name for name in DRIFTS if name != "stationary"]
 
 
 def made(name, K=1, **options):
-    sizes = {"states": 4, "actions": 3, "horizon": 4, "constraints": K}
+    sizes = {"states": 4, "actions": 3, "horizon": 5, "constraints": K}
     return problems.make("random", 24, 5, drift=name, **(sizes | options))
 
 

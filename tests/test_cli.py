@@ -25,7 +25,7 @@ def test_run_leaves_page_numbers_and_summary(tmp_path):
 
 def test_json_is_strict_and_alone(tmp_path):
     done = command(*SMALL, "--out", tmp_path / "a", "--json", "--knowledge", "local-budgets")
-    summary = json.loads(done.stdout, parse_constant=lambda name: pytest.fail(name))
+    summary = json.loads(done.stdout, parse_constant=pytest.fail)
     assert summary["sizes"] == {"M": 60, "H": 3, "S": 3, "A": 3, "K": 1}
     assert summary["out"].endswith("a")
     assert json.loads((tmp_path / "a" / "summary.json").read_text())["seed"] == 0

@@ -4,11 +4,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from builders import DRIFT_NAMES, FEEDS, assert_agrees_with_twin, own_loop, small_world
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import safedrift as sd
+from builders import DRIFT_NAMES, FEEDS, assert_agrees_with_twin, own_loop, small_world
 from safedrift.algorithms.parameters import MODES
 from safedrift.kernels import learner
 
@@ -226,7 +226,11 @@ def test_a_million_episodes_stay_finite():
         (dict(states=[0, 1, -1]), ValueError, r"states must be in \[0, 4\); got -1 at index 2"),
         (dict(states=[0.0, 1.0, 2.0]), TypeError, "states must be integers; got float64"),
         (dict(actions=[0, 3, 0]), ValueError, r"actions must be in \[0, 3\); got 3 at index 1"),
-        (dict(rewards=[0.1, np.nan, 0.2]), ValueError, "rewards must be finite; got nan at index 1"),
+        (
+            dict(rewards=[0.1, np.nan, 0.2]),
+            ValueError,
+            "rewards must be finite; got nan at index 1",
+        ),
         (dict(utilities=[[0.1, 0.2]]), ValueError, "utilities must be an array of shape"),
         (dict(rewards="abc"), TypeError, "rewards must be an array of numbers; got str"),
     ],

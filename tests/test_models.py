@@ -404,6 +404,16 @@ def test_episodes_are_the_mixtures_their_weights_say(successors, lists):
             np.testing.assert_allclose(getattr(found, name), array, atol=1e-15, err_msg=name)
 
 
+@given(st.integers(1, 12), st.integers(2, 5), st.integers(0, 2**32 - 1))
+def test_thresholds_at_their_limit_stay_there_when_mixed(H, N, seed):
+    """Rounding must not carry a mixture of H, H, ..., H above H."""
+    cmdp = TabularCMDP(np.ones((H, 1, 1, 1)), np.zeros((H, 1, 1)), np.ones((1, H, 1, 1)), [H], [1])
+    weights = drift.random_walk(20, N, 0.3, seed=seed)
+    thresholds = DriftingCMDP([cmdp] * N, weights).thresholds
+    assert thresholds.max() <= H
+    np.testing.assert_allclose(thresholds, H, rtol=1e-14)
+
+
 def test_each_part_follows_its_own_path(scenarios):
     first, second, third = np.array([0, 0]), np.array([1, 1]), np.array([2, 2])
     world = DriftingCMDP(
@@ -471,20 +481,15 @@ def test_thresholds_make_worlds_distinct(scenarios):
 
 
 @given(drifting_worlds())
-def test_episodes_are_distinct_exactly_when_their_arrays_are(world):
+def test_episodes_share_a_number_exactly_when_they_share_weights_and_thresholds(world):
     first, version = world.distinct
     np.testing.assert_array_equal(version[first], np.arange(first.size))
+    paths = (world.transition_path, world.reward_path, world.utility_path)
+    rows = np.hstack([world.thresholds, *(column for path in paths for column in path)])
     for m in range(world.M):
-        assert first[version[m]] <= m
+        np.testing.assert_array_equal(version == version[m], (rows == rows[m]).all(axis=1))
+        assert first[version[m]] == np.flatnonzero(version == version[m])[0]
         assert_same_cmdp(world.at(m), world.at(int(first[version[m]])))
-        paths = (world.transition_path, world.reward_path, world.utility_path)
-        rows = [np.concatenate((path.index[[m]], path.weight[[m]]), axis=1) for path in paths]
-        for other in range(m):
-            same = np.array_equal(world.thresholds[m], world.thresholds[other]) and all(
-                np.array_equal(row, np.concatenate((p.index[[other]], p.weight[[other]]), axis=1))
-                for row, p in zip(rows, paths, strict=True)
-            )
-            assert same == (version[m] == version[other])
 
 
 @given(drifting_worlds(K=2))

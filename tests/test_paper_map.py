@@ -18,14 +18,16 @@ SIMULATION = SOURCE / "kernels" / "simulation.py"
 
 
 def rows():
-    """(what, code, test) of every row of every table of the map."""
+    """[what, code, test] of every row of the map; rows without a first cell join the one above."""
     found = []
     for line in (ROOT / "docs" / "paper_map.md").read_text(encoding="utf-8").splitlines():
         if line.startswith("|"):
             cells = [cell.strip() for cell in line.strip("|").split("|")]
             assert len(cells) == 3, line
-            if not (cells[0] == "In the paper" or set(cells[0]) == {"-"}):
-                found.append(tuple(cells))
+            if not cells[0]:
+                found[-1] = [f"{a} {b}" for a, b in zip(found[-1], cells, strict=True)]
+            elif cells[0] != "In the paper" and set(cells[0]) != {"-"}:
+                found.append(cells)
     return found
 
 

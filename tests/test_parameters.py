@@ -94,7 +94,9 @@ def test_repaired_theorem3_regularisation_dominates_the_mirror_step():
         assert xi == pytest.approx(8 * c * alpha)
         if eta * xi <= 0.75:
             mu = np.linspace(0, 1e3, 100_001)
-            assert (alpha * c * (1 + mu) ** 2 + (eta * xi**2 - xi) * mu**2 <= 2 * alpha * c + 1e-9).all()
+            assert (
+                alpha * c * (1 + mu) ** 2 + (eta * xi**2 - xi) * mu**2 <= 2 * alpha * c + 1e-9
+            ).all()
 
 
 def test_one_step_descent_with_the_sharp_constant():
@@ -136,7 +138,7 @@ def test_repaired_bonus_covers_the_estimation_error():
 
 
 def test_repaired_lv_covers_the_drift_of_the_window():
-    """|(P-P')V + g - g'| ≤ LV_h within a block, V in [0, H-h]; the printed l2 form does not (E8)."""
+    """|(P-P')V + g - g'| ≤ LV_h in a block, V in [0, H-h]; the printed l2 form is not (E8)."""
     S, H = 30, 2
     P = np.full((2, H, S, 1, S), 1 / S)
     P[1, 0, :, 0, : S // 2] = 2 / S
@@ -192,10 +194,10 @@ def test_overrides_are_applied_and_recorded():
          r"p must be in \(0, 1\); got 1.0"),
         (lambda: tune(SIZES, sd.Slater(0.5), mode="printed"), TypeError, "budgets must be given"),
         (lambda: tune(SIZES, sd.Slater(0.5), mode="fast"), ValueError, "mode must be one of"),
-        (lambda: tune(SIZES, sd.Slater(0.5), overrides={"L": 0}), ValueError, "L must be an integer"),
+        (lambda: tune(SIZES, sd.Slater(0.5), overrides={"L": 0}), ValueError, "L must be an int"),
         (lambda: tune(SIZES, sd.Slater(0.5), overrides={"W": -2}), ValueError, "W must be an int"),
         (lambda: tune(SIZES, sd.Slater(0.5), overrides={"W": 1.5}), TypeError, "W must be an int"),
-        (lambda: tune(SIZES, sd.Slater(0.5), overrides={"beta": 1}), ValueError, "override must be"),
+        (lambda: tune(SIZES, sd.Slater(0.5), overrides={"beta": 1}), ValueError, "override must"),
         (lambda: tune(SIZES, sd.Slater(0.5), overrides={"eta": np.nan}), ValueError, "eta must be"),
         (lambda: tune(SIZES, sd.Slater(0.5), overrides={"lam": 0}), ValueError, "lam must be > 0"),
         (lambda: tune(SIZES, sd.Slater(0.5), sd.Budgets(np.nan, 0, 0, 0), mode="printed"),

@@ -2,14 +2,12 @@
 
 import sys
 
-import naive
 import numpy as np
 import pytest
-from builders import own_loop, small_world
 
+import naive
 import safedrift as sd
-
-
+from builders import own_loop, small_world
 
 module = sys.modules["safedrift.experiments.simulate"]  # the function hides the module
 
@@ -120,7 +118,7 @@ def test_a_strange_parquet_file_is_refused(tmp_path):
     import pyarrow.parquet as pq
 
     pq.write_table(pa.table({"x": [1]}), tmp_path / "x.parquet")
-    with pytest.raises(ValueError, match="written by Run.to_parquet"):
+    with pytest.raises(ValueError, match=r"written by Run\.to_parquet"):
         sd.Run.from_parquet(tmp_path / "x.parquet")
 
 
@@ -129,7 +127,9 @@ def test_infeasible_episodes_are_named():
     thresholds = world.thresholds.copy()
     thresholds[17:19] = 3.0
     broken = world.with_thresholds(thresholds)
-    with pytest.raises(ValueError, match=r"2 infeasible of 30.*first at episode 17.*threshold \[3.0\]"):
+    with pytest.raises(
+        ValueError, match=r"2 infeasible of 30.*first at episode 17.*threshold \[3.0\]"
+    ):
         sd.simulate(broken, agent_for(broken))
 
 
@@ -170,7 +170,11 @@ def test_large_sparse_world_needs_no_square_array():
         np.tile([0.5, 0.3, 0.2], rows),
     )
     cmdp = sd.TabularCMDP(
-        lists, rng.random((H, S, A)), rng.random((1, H, S, A)), [0.2], (np.arange(S) == 0).astype(float)
+        lists,
+        rng.random((H, S, A)),
+        rng.random((1, H, S, A)),
+        [0.2],
+        (np.arange(S) == 0).astype(float),
     )
     world = sd.DriftingCMDP([cmdp], np.zeros(300, np.int64))
     agent = agent_for(world)

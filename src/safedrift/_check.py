@@ -32,7 +32,9 @@ def floats(name: str, value: object, shape: Sequence[int | str]) -> FloatArray:
     try:
         array = np.array(value, dtype=np.float64, order="C")
     except (TypeError, ValueError) as error:
-        raise TypeError(f"{name} must be an array of numbers; got {type(value).__name__}") from error
+        raise TypeError(
+            f"{name} must be an array of numbers; got {type(value).__name__}"
+        ) from error
     fits = array.ndim == len(shape) and all(
         size >= 1 if isinstance(want, str) else size == want
         for want, size in zip(shape, array.shape, strict=True)
@@ -56,7 +58,9 @@ def distribution(name: str, array: FloatArray, tolerance: float = 1e-9) -> None:
     """Fail unless the last axis of `array` holds probability vectors."""
     everywhere(name, array, array >= 0, ">= 0")
     total = array.sum(axis=-1)
-    everywhere(f"each row of {name}", total, np.abs(total - 1) <= tolerance, "a distribution (sum 1)")
+    everywhere(
+        f"each row of {name}", total, np.abs(total - 1) <= tolerance, "a distribution (sum 1)"
+    )
 
 
 def positive(name: str, value: float, *, upper: float = np.inf, closed: bool = True) -> float:

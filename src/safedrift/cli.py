@@ -51,7 +51,7 @@ class Known(StrEnum):
     local_budgets = "local-budgets"
 
 
-class Told(Exception):  # noqa: N818  (a message for the user, not a failure of the program)
+class Told(Exception):
     """One sentence for the user; the command ends with exit code 2."""
 
 
@@ -62,8 +62,12 @@ def _main() -> None:
 
 @app.command()
 def run(
-    problem: Annotated[str, typer.Argument(help="Name of a world; `safedrift problems` lists them.")],
-    episodes: Annotated[int, typer.Option("--episodes", "-n", help="M, how many episodes.")] = 20_000,
+    problem: Annotated[
+        str, typer.Argument(help="Name of a world; `safedrift problems` lists them.")
+    ],
+    episodes: Annotated[
+        int, typer.Option("--episodes", "-n", help="M, how many episodes.")
+    ] = 20_000,
     seed: Annotated[int, typer.Option(help="Of the run: actions, states, noise.")] = 0,
     world_seed: Annotated[int, typer.Option(help="Of the world, where it is random.")] = 0,
     knowledge: Annotated[
@@ -84,7 +88,9 @@ def run(
     ] = 1,
     option: Annotated[
         list[str] | None,
-        typer.Option("--option", "-o", metavar="NAME=VALUE", help="Option of the world. Repeatable."),
+        typer.Option(
+            "--option", "-o", metavar="NAME=VALUE", help="Option of the world. Repeatable."
+        ),
     ] = None,
     set_: Annotated[
         list[str] | None,
@@ -254,7 +260,7 @@ def _bars() -> Iterator[_Bars]:
         SpinnerColumn(), TextColumn("{task.description:<34}"), BarColumn(), TaskProgressColumn(),
         MofNCompleteColumn(), TimeRemainingColumn(),
     )  # fmt: skip
-    with Progress(*columns, console=_err, transient=True) as progress:
+    with Progress(*columns, console=_err, transient=True, disable=not _err.is_terminal) as progress:
         yield _Bars(progress)
 
 
@@ -333,10 +339,16 @@ def _show(summary: dict[str, Any], folder: Path) -> None:
     table.add_column("per episode", justify="right")
     table.add_column("meaning", style="dim")
     per = "{:.4f}".format
-    table.add_row("regret", per(summary["dynamic_regret_per_episode"]), "DR(M)/M, DR = Σ (V_r* - V_r)")
-    table.add_row("  last tenth", per(summary["last_tenth_regret_per_episode"]), "over the last M/10")
+    table.add_row(
+        "regret", per(summary["dynamic_regret_per_episode"]), "DR(M)/M, DR = Σ (V_r* - V_r)"
+    )
+    table.add_row(
+        "  last tenth", per(summary["last_tenth_regret_per_episode"]), "over the last M/10"
+    )
     table.add_row("  uniform policy", per(summary["uniform_regret_per_episode"]), "for comparison")
-    table.add_row("  positive part", per(summary["positive_regret_per_episode"]), "Σ [V_r* - V_r]_+ / M")
+    table.add_row(
+        "  positive part", per(summary["positive_regret_per_episode"]), "Σ [V_r* - V_r]_+ / M"
+    )
     rows = zip(
         summary["violation_per_episode"],
         summary["last_tenth_shortfall_per_episode"],
@@ -351,7 +363,9 @@ def _show(summary: dict[str, Any], folder: Path) -> None:
     console.print(table)
     for note in summary["notes"]:
         console.print(f"\nNote. {note}", style="yellow", markup=False, highlight=False)
-    console.print(f"\nLook at {folder / 'report.html'}", markup=False, highlight=False, soft_wrap=True)
+    console.print(
+        f"\nLook at {folder / 'report.html'}", markup=False, highlight=False, soft_wrap=True
+    )
 
 
 def main() -> None:

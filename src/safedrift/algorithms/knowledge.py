@@ -1,4 +1,4 @@
-"""What the learner is told about the drift of the constraint: one of the paper's two assumptions."""
+"""What the learner is told about the constraint: one of the paper's two assumptions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Sizes(NamedTuple):
 
 
 class Budgets(NamedTuple):
-    """Total variation of a world over all episodes, in the paper's norms (eqs. 5 and 6)."""
+    """Total variation of a world over all episodes, in the paper's norms (eqs. 6 and 7)."""
 
     P: float
     r: float
@@ -65,8 +65,8 @@ class LocalBudgets:
     Notes
     -----
     The budget of an epoch is the sum over the episodes inside it, so one forecast serves every
-    epoch length. Mode "printed" expects the paper's l2 norms over all (x, a, x'); mode "repaired"
-    expects max over (x, a) of the l1 norm of P and of |g| (see docs/errata.md, E8).
+    epoch length. Mode "printed" expects the paper's l2 norms over all (x, a, x'); the other modes
+    expect max over (x, a) of the l1 norm of P and of |g| (see docs/errata.md, E8).
     `safedrift.local_budgets(world, norm)` computes either from a known world.
     """
 

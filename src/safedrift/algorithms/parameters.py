@@ -95,7 +95,9 @@ def tune(
             "pass budgets=safedrift.budgets(world) or safedrift.Budgets(...); got None"
         )
     if isinstance(knowledge, Slater):
-        found = theorem4(sizes, knowledge, budgets, mode=mode, p=p, noisy=noisy, overrides=overrides)
+        found = theorem4(
+            sizes, knowledge, budgets, mode=mode, p=p, noisy=noisy, overrides=overrides
+        )
     else:
         found = theorem3(
             sizes, knowledge, budgets, mode=mode, rho=rho, p=p, noisy=noisy, overrides=overrides
@@ -232,7 +234,7 @@ def _bonus(
         return CountBonus(np.full(H, 2 * beta), np.zeros(H), shift=lam)
     if mode == "practical":
         return BernsteinBonus(_PRACTICAL["c"])
-    # E9: |(P̂-P)V| ≤ (H-h) sqrt((S ln 2 + ln(2SAHM/p)) / (2n)) + λ (H-h)/(n+λ), V ≤ H-h at h+1.
+    # E9: |(P̂-P)V| ≤ (H-h) sqrt((S ln 2 + ln(2SAHM/p)) / (2n)) + λ (H-h)/(n+λ) for V ≤ H-h.
     # Deterministic rewards add λ/(n+λ); Bernoulli ones a Hoeffding term over 1+K signals too.
     span = left - 1
     root = span * np.sqrt((S * np.log(2) + np.log(2 * S * A * H * M / p)) / 2)
@@ -256,7 +258,7 @@ def _repaired_lv(transitions: FloatArray, utilities: FloatArray, W: int) -> Floa
     return block_sums(transitions, W)[:, None, :] * span / 2 + block_sums(utilities, W)
 
 
-# Measured, not derived (docs/errata.md, E9 and E14): Bernstein bonus with a small c, a dual fed with
+# Measured, not derived (docs/errata.md, E9, E14): Bernstein bonus with a small c, a dual fed with
 # the observed utility, restarts every few M^(2/3) episodes.
 _PRACTICAL = {"alpha": 0.15, "L": 1.7, "eta": 0.03, "W": 3.4, "lam": 0.004, "c": 0.05}
 

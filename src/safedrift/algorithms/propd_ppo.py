@@ -13,7 +13,6 @@ are in `safedrift.kernels.learner`; simulation and a user's own loop drive the s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -37,11 +36,14 @@ class Problem(Protocol):
     S: int
     A: int
     K: int
-    scenarios: Sequence[Any]
+
+    @property
+    def initial(self) -> FloatArray:
+        """Distribution of the first state (S,)."""
 
 
 class Policy:
-    """A snapshot of π_m. `policy[h, s]` is a distribution over actions; np.asarray gives (H, S, A)."""
+    """A snapshot of π_m: `policy[h, s]` is a distribution, np.asarray(policy) is (H, S, A)."""
 
     def __init__(self, memory: learner.Memory) -> None:
         self.shape = (*memory.slot_of.shape, memory.pi.shape[1])
@@ -147,7 +149,7 @@ class PROPDPPO:
         parameters = tune(
             sizes, knowledge, budgets, mode=mode, rho=rho, p=p, noisy=noisy, overrides=overrides
         )
-        return cls(sizes, world.scenarios[0].initial, parameters, knowledge, seed)
+        return cls(sizes, world.initial, parameters, knowledge, seed)
 
     def fresh(self, seed: int | np.random.SeedSequence = 0) -> PROPDPPO:
         """Return the same learner with nothing learnt yet."""
@@ -222,11 +224,9 @@ class PROPDPPO:
         taken = _indices("actions", actions, H, A)
         values = np.empty((1 + K, H))
         values[0] = _check.floats("rewards", rewards, (H,))
-        values[1:] = _check.floats("utilities", np.reshape(np.asarray(utilities), (-1, H)), (K, H)) \
-            if np.size(utilities) == K * H else _check.floats("utilities", utilities, (K, H))
-        learner.end(
-            self.episode, self._thresholds, path, taken, values, self.settings, self.memory
-        )
+        one = K == 1 and np.ndim(utilities) == 1
+        values[1:] = _check.floats("utilities", [utilities] if one else utilities, (K, H))
+        learner.end(self.episode, self._thresholds, path, taken, values, self.settings, self.memory)
         self._thresholds = None
 
 

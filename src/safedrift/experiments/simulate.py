@@ -71,7 +71,9 @@ def simulate(
     if truth is None:
         truth = _optima(world, episodes, report)
     elif not np.array_equal(truth.episodes, episodes):
-        _check.fail("truth", f"of every {measure_every}-th episode", f"{truth.episodes.size} others")
+        _check.fail(
+            "truth", f"of every {measure_every}-th episode", f"{truth.episodes.size} others"
+        )
     check_feasible(world, truth)
     learner = agent.fresh(seeds(seed)["learner"])
     record, values = _learn(world, learner, seed, noisy, episodes, report)

@@ -48,7 +48,7 @@ def make_scratch(entries: int, H: int, S: int, A: int) -> Scratch:
 @jit_part
 def mix_transitions(world, m, p):
     """Write the transition probabilities of episode m to p, one per successor entry."""
-    index, weight = world.transition_path.index, world.transition_path.weight
+    index, weight = world.transition_path.scenario, world.transition_path.weight
     for e in range(p.size):
         p[e] = 0.0
     for j in range(index.shape[1]):
@@ -66,8 +66,8 @@ def mix_signal(bank, path, m, c, out):
         for s in range(S):
             for a in range(A):
                 x = 0.0
-                for j in range(path.index.shape[1]):
-                    x += path.weight[m, j] * bank[path.index[m, j], c, h, s, a]
+                for j in range(path.scenario.shape[1]):
+                    x += path.weight[m, j] * bank[path.scenario[m, j], c, h, s, a]
                 out[h, s, a] = x
 
 
@@ -119,8 +119,8 @@ def evaluate_policies(world, rewards, episodes, policies, out, scratch):
     for i in range(episodes.size):
         m = episodes[i]
         p = scratch.p
-        if path.index.shape[1] == 1:
-            p = world.probabilities[path.index[m, 0]]
+        if path.scenario.shape[1] == 1:
+            p = world.probabilities[path.scenario[m, 0]]
         else:
             mix_transitions(world, m, p)
         policy = policies[min(i, policies.shape[0] - 1)]
@@ -200,8 +200,8 @@ def safest_utilities(world, episodes, out, scratch):
     for i in range(episodes.size):
         m = episodes[i]
         p = scratch.p
-        if path.index.shape[1] == 1:
-            p = world.probabilities[path.index[m, 0]]
+        if path.scenario.shape[1] == 1:
+            p = world.probabilities[path.scenario[m, 0]]
         else:
             mix_transitions(world, m, p)
         for k in range(K):
@@ -248,7 +248,7 @@ def copy_policy(source, target):
 def intersect_lines(world, p, r, g, b, left, right, new, V, warm):
     """Minimise the dual D(μ) = max_π V_r + μ (V_g - b) by intersecting lines.
 
-    A deterministic policy is a line in μ. `left` is too unsafe (V_g < b), `right` is safe. They meet
+    A deterministic policy is a line in μ. `left` is unsafe (V_g < b), `right` is safe. They meet
     at some μ; the best policy there is either no better than both, then μ is optimal and so is a
     mixture of the two, or it is a new line and replaces one of them. There are finitely many.
 
@@ -361,8 +361,8 @@ def solve_episodes(world, rewards, episodes, first, numbers, changes, policies, 
         i = j - first
         m = episodes[j]
         p = scratch.p
-        if path.index.shape[1] == 1:
-            p = world.probabilities[path.index[m, 0]]
+        if path.scenario.shape[1] == 1:
+            p = world.probabilities[path.scenario[m, 0]]
         else:
             mix_transitions(world, m, p)
         mix_signal(rewards, world.reward_path, m, 0, scratch.r)
@@ -375,9 +375,7 @@ def solve_episodes(world, rewards, episodes, first, numbers, changes, policies, 
         occupancy(world, p, A, left, scratch.reach_left)
         occupancy(world, p, A, right, scratch.reach_right)
         policy, reach = scratch.policy[j % 2], scratch.reach[j % 2]
-        mix_policies(
-            left, right, scratch.reach_left, scratch.reach_right, found[2], policy, reach
-        )
+        mix_policies(left, right, scratch.reach_left, scratch.reach_right, found[2], policy, reach)
         if i < 0:
             continue
         for column, number in enumerate(found):

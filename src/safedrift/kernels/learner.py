@@ -67,7 +67,7 @@ class Memory(NamedTuple):
     logit: FloatArray  # (H, A, cap)
     logit_low: FloatArray  # (H, A, cap) what rounding dropped from logit
     pi: FloatArray  # (H, A, cap)
-    count: FloatArray  # (H, A, cap) n(x, a)
+    visits: FloatArray  # (H, A, cap) n(x, a)
     gain: FloatArray  # (1+K, H, A, cap) sums of observed rewards and utilities
     weight: FloatArray  # (H, A, cap) 1/(n + λ)
     extra: FloatArray  # (H, A, cap) the part of the bonus that depends on n alone
@@ -114,7 +114,7 @@ def make_memory(H: int, S: int, A: int, K: int, C: int, initial: FloatArray) -> 
         logit=np.zeros((H, A, 0)),
         logit_low=np.zeros((H, A, 0)),
         pi=np.zeros((H, A, 0)),
-        count=np.zeros((H, A, 0)),
+        visits=np.zeros((H, A, 0)),
         gain=np.zeros((1 + K, H, A, 0)),
         weight=np.zeros((H, A, 0)),
         extra=np.zeros((H, A, 0)),
@@ -147,7 +147,7 @@ def make_memory(H: int, S: int, A: int, K: int, C: int, initial: FloatArray) -> 
 
 
 _PER_SLOT = (
-    "state", "logit", "logit_low", "pi", "count", "gain", "weight", "extra", "last", "q", "v",
+    "state", "logit", "logit_low", "pi", "visits", "gain", "weight", "extra", "last", "q", "v",
     "top", "step", "mean", "square",
 )  # fmt: skip
 _PER_EDGE = ("edge_pair", "edge_next", "edge_times", "edge_before")
@@ -391,15 +391,15 @@ def evaluate(block, settings, memory):
     C, H, A, _ = memory.q.shape
     K = memory.mu.size
     for h in range(H - 1, -1, -1):  # Alg. 3, line 2
-        sum_ahead(h, memory)
-        unseen = bonus_of_count(h, 0.0, settings)
+        sum_ahead(h, memory)  # Alg. 3, lines 3 and 4
+        unseen = bonus_of_count(h, 0.0, settings)  # Alg. 3, line 5, at n = 0
         for c in range(C):
             optimistic = c <= K
             if optimistic and settings.bonus == BERNSTEIN_BONUS and h + 1 < H:
                 add_spread(c, h, settings, memory)
             # Alg. 3, line 6
             lv = settings.LV[block, c - 1, h] if 1 <= c <= K else 0.0
-            finish(c, h, lv, optimistic, memory)
+            finish(c, h, lv, optimistic, memory)  # Alg. 3, lines 7 and 8
             memory.v_unseen[c, h] = min(unseen + lv if optimistic else np.inf, float(H - h))
     for c in range(C):  # Alg. 3, line 10: V_1, here at the initial distribution
         inside = 0.0
@@ -436,12 +436,12 @@ def sum_ahead(h, memory):
 def add_spread(c, h, settings, memory):
     """Add c sqrt(Var_n[V] / n), the variance over observed successors, to r̂ + P̂V."""
     A, n = memory.pi.shape[1], memory.active[h]
-    q, v, gain, count = memory.q, memory.v, memory.gain, memory.count
+    q, v, gain, visits = memory.q, memory.v, memory.gain, memory.visits
     mean, square = memory.mean, memory.square
     mean_flat, square_flat = memory.mean_flat, memory.square_flat
     for a in range(A):
         for i in range(n):
-            mean[a, i] = (q[c, h, a, i] - gain[c, h, a, i]) / max(count[h, a, i], 1.0)
+            mean[a, i] = (q[c, h, a, i] - gain[c, h, a, i]) / max(visits[h, a, i], 1.0)
             square[a, i] = 0.0
     for e in range(memory.edges[h]):
         pair = memory.edge_pair[h, e]
@@ -449,8 +449,8 @@ def add_spread(c, h, settings, memory):
         square_flat[pair] += memory.edge_times[h, e] * x * x
     for a in range(A):
         for i in range(n):
-            spread = settings.c * np.sqrt(square[a, i]) / max(count[h, a, i], 1.0)
-            q[c, h, a, i] += spread * (count[h, a, i] + settings.lam)
+            spread = settings.c * np.sqrt(square[a, i]) / max(visits[h, a, i], 1.0)
+            q[c, h, a, i] += spread * (visits[h, a, i] + settings.lam)
 
 
 @jit_inline
@@ -470,7 +470,7 @@ def finish(c, h, lv, optimistic, memory):
         else:
             for i in range(n):
                 x = max(min(q[c, h, a, i] * weight[h, a, i], most), 0.0)
-                x = x if memory.count[h, a, i] > 0.0 else most
+                x = x if memory.visits[h, a, i] > 0.0 else most
                 q[c, h, a, i] = x
                 v[c, h, i] = (v[c, h, i] if a > 0 else 0.0) + pi[h, a, i] * x
 
@@ -505,8 +505,8 @@ def absorb(states, actions, values, settings, memory):
         a = actions[h]
         for c in range(values.shape[0]):
             at_cap += memory.q[c, h, a, i] >= H - h
-        n = memory.count[h, a, i] + 1.0
-        memory.count[h, a, i] = n
+        n = memory.visits[h, a, i] + 1.0
+        memory.visits[h, a, i] = n
         memory.weight[h, a, i] = 1.0 / (n + settings.lam)
         memory.extra[h, a, i] = bonus_of_count(h, n, settings)
         for c in range(values.shape[0]):
@@ -547,7 +547,7 @@ def activate(h, s, i, settings, memory):
     for a in range(A):
         for array in (memory.logit, memory.logit_low, memory.pi):
             array[h, a, i], array[h, a, j] = array[h, a, j], array[h, a, i]
-        memory.count[h, a, j] = 0.0
+        memory.visits[h, a, j] = 0.0
         memory.weight[h, a, j] = 1.0 / settings.lam
         memory.extra[h, a, j] = unseen
         memory.last[h, a, j] = -1

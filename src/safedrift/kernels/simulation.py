@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
 from safedrift.kernels import learner
 from safedrift.kernels.types import FloatArray, jit, jit_inline
 
@@ -85,7 +86,7 @@ def first_state(world, u):
 def next_state(world, m, h, s, a, u):
     """Draw x' ~ P^m_h(·|s,a): a scenario by its weight, then a successor in that scenario."""
     _, _, S, A = world.rewards.shape
-    index, weight = world.transition_path.index[m], world.transition_path.weight[m]
+    index, weight = world.transition_path.scenario[m], world.transition_path.weight[m]
     n = 0
     while n + 1 < index.size and (u >= weight[n] or weight[n] == 0.0):
         u -= weight[n]
@@ -117,8 +118,8 @@ def observe(world, m, h, s, a, noisy, uniforms, values):
         mean = 0.0
         if c > 0:
             path = world.utility_path
-        for j in range(path.index.shape[1]):
-            n = path.index[m, j]
+        for j in range(path.scenario.shape[1]):
+            n = path.scenario[m, j]
             mean += path.weight[m, j] * (
                 world.rewards[n, h, s, a] if c == 0 else world.utilities[n, c - 1, h, s, a]
             )

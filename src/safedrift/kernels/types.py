@@ -23,31 +23,31 @@ IndexArray = NDArray[np.int32]
 # them costs more than an episode of a small world. The price is that nothing may be allocated.
 # Division by zero gives inf or nan, as in NumPy; no fast-math: same seed, same bits.
 _OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
+_UNWRAPPED: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, **_OPTIONS}
 
 
 def jit(function: F) -> F:
     """Compile an entry point: kept on disk, and runs beside other threads (no GIL)."""
-    compiled: F = numba.njit(cache=True, nogil=True, **_OPTIONS)(function)
-    return compiled
+    return _compile(function, cache=True, nogil=True, **_OPTIONS)
 
 
 def jit_part(function: F) -> F:
     """Compile a part of an entry point, to be called from compiled code only."""
-    compiled: F = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **_OPTIONS)(function)
-    return compiled
+    return _compile(function, **_UNWRAPPED)
 
 
 def jit_inline(function: F) -> F:
     """Compile a part into its caller: passing many arrays would cost more than its work."""
-    compiled: F = numba.njit(
-        no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True, **_OPTIONS
-    )(function)
-    return compiled
+    return _compile(function, forceinline=True, **_UNWRAPPED)
 
 
 def jit_open(function: F) -> F:
     """Write a part out in its caller's place before anything is compiled (compiles faster)."""
-    compiled: F = numba.njit(inline="always", **_OPTIONS)(function)
+    return _compile(function, inline="always", **_OPTIONS)
+
+
+def _compile(function: F, **options: Any) -> F:
+    compiled: F = numba.njit(**options)(function)
     return compiled
 
 
@@ -65,7 +65,7 @@ class Successors(NamedTuple):
 class Path(NamedTuple):
     """Convex weights through the scenarios, the J non-zero ones of each episode."""
 
-    index: IndexArray  # (M, J) scenario numbers
+    scenario: IndexArray  # (M, J) scenario numbers
     weight: FloatArray  # (M, J) summing to 1 in each row
 
 

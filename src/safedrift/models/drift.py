@@ -1,4 +1,4 @@
-"""Weight paths: how a world drifts. Each builder returns convex weights (M, N), one row per episode.
+"""Weight paths: how a world drifts. Each builder returns convex weights (M, N), a row per episode.
 
 Pass the result to `DriftingCMDP(scenarios, weights)`, or a different path to each of
 `transition_weights`, `reward_weights` and `utility_weights`.

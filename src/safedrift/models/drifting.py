@@ -1,6 +1,6 @@
 """The whole story: N scenarios and a path of convex weights through them, one row per episode.
 
-    P^m = Σ_n w_P[m,n] P_n,   r^m = Σ_n w_r[m,n] r_n,   g^m = Σ_n w_g[m,n] g_n,   b_m = thresholds[m]
+    P^m = Σ_n w_P[m,n] P_n,  r^m = Σ_n w_r[m,n] r_n,  g^m = Σ_n w_g[m,n] g_n,  b_m = thresholds[m]
 
 The model is linear in the weights. So variation budgets come from distances between scenarios
 instead of M passes over the arrays, and simulation draws a scenario first and a successor second
@@ -67,17 +67,22 @@ class DriftingCMDP:
         ]
         self.transition_path, self.reward_path, self.utility_path = (p for p in paths if p)
         self.H, self.S, self.A, self.K = self.scenarios[0].shape
-        self.M = self.transition_path.index.shape[0]
+        self.M = self.transition_path.scenario.shape[0]
         for name, path in zip(names, paths, strict=True):
-            if path and path.index.shape[0] != self.M:
-                _check.fail(name, f"of length M = {self.M}", f"length {path.index.shape[0]}")
+            if path and path.scenario.shape[0] != self.M:
+                _check.fail(name, f"of length M = {self.M}", f"length {path.scenario.shape[0]}")
         if thresholds is None:
             if common is None:
                 raise TypeError("thresholds must be given when weights is not; got None")
             scenario_thresholds = np.stack([s.thresholds for s in self.scenarios])
-            mixed = np.einsum("mj,mjk->mk", common.weight, scenario_thresholds[common.index])
+            mixed = np.einsum("mj,mjk->mk", common.weight, scenario_thresholds[common.scenario])
             thresholds = np.minimum(mixed, self.H)  # a convex mixture may round above H
         self._set_thresholds(thresholds)
+
+    @property
+    def initial(self) -> FloatArray:
+        """Distribution of the first state (S,), the same in every episode."""
+        return self.scenarios[0].initial
 
     @classmethod
     def from_sequence(cls, episodes: Iterable[TabularCMDP]) -> DriftingCMDP:
@@ -113,11 +118,11 @@ class DriftingCMDP:
         world = self.arrays
         mixed = _mix(world.transition_path, m, world.probabilities)
         return TabularCMDP(
-            Successors(world.offsets, world.states, mixed),
+            Successors(world.offsets, world.states.astype(np.int32), mixed),
             _mix(world.reward_path, m, world.rewards).clip(0, 1),
             _mix(world.utility_path, m, world.utilities).clip(0, 1),
             self.thresholds[m],
-            self.scenarios[0].initial,
+            self.initial,
         )
 
     @cached_property
@@ -126,7 +131,7 @@ class DriftingCMDP:
         offsets, states, probabilities = _common_successors(self.scenarios)
         cumulative = np.empty_like(probabilities)
         running_sums(offsets, probabilities, cumulative)
-        initial = self.scenarios[0].initial
+        initial = self.initial
         support = np.flatnonzero(initial)
         return World(
             offsets,
@@ -148,7 +153,7 @@ class DriftingCMDP:
         """First episode of each distinct world, and for each episode the number of its world."""
         columns = [np.asarray(self.thresholds)]
         for path in (self.transition_path, self.reward_path, self.utility_path):
-            columns += [path.index.astype(np.float64), path.weight]
+            columns += [path.scenario.astype(np.float64), path.weight]
         rows = np.ascontiguousarray(np.hstack(columns))
         changed = np.concatenate(([True], (rows[1:] != rows[:-1]).any(axis=1)))
         starts = np.flatnonzero(changed)
@@ -191,14 +196,14 @@ def _as_path(name: str, weights: ArrayLike, N: int) -> Path:
 
 
 def _mix(path: Path, m: int, bank: FloatArray) -> FloatArray:
-    mixed: FloatArray = np.tensordot(path.weight[m], bank[path.index[m]], axes=1)
+    mixed: FloatArray = np.tensordot(path.weight[m], bank[path.scenario[m]], axes=1)
     return mixed
 
 
 def _common_successors(
     scenarios: tuple[TabularCMDP, ...],
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], FloatArray]:
-    """Put all scenarios on the union of their successor lists; probabilities become (N, entries)."""
+    """Put all scenarios on the union of their successor lists: probabilities (N, entries)."""
     lists = [s.successors for s in scenarios]
     offsets, states, _ = lists[0]
     if all(np.array_equal(x.offsets, offsets) and np.array_equal(x.states, states) for x in lists):

@@ -4,7 +4,7 @@
     subject to V_g,k(π) = E[ Σ_h g_k,h(x_h, a_h) ] ≥ b_k   for k = 1..K
 
 over policies π_h(a | x), with x_1 ~ initial and x_{h+1} ~ P_h(· | x_h, a_h), h = 1..H
-(eq. "CMDP at episode m" of the paper). The sign is the paper's: **utility ≥ threshold**.
+(eq. 2 of the paper). The sign is the paper's: **utility ≥ threshold**.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How much a world moves: variation budgets B_P, B_r, B_g, B_b and B_* (eqs. 5 and 6 of the paper).
+"""How much a world moves: variation budgets B_P, B_r, B_g, B_b and B_* (eqs. 6 and 7 of the paper).
 
 Norms. "l2" is the paper's: per step, the Euclidean norm over all (x, a, x') of the change in P, and
 over all (x, a) of the change in r or g. "l1" is the one the proofs need (docs/errata.md, E8): per
@@ -92,10 +92,10 @@ def _changes(
     path: Path, banks: list[FloatArray], norm: str, starts: list[np.ndarray] | None = None
 ) -> FloatArray:
     """Norm of the change of Σ_j w_j bank[index_j] for each bank (N, entries): (M, banks)."""
-    M, J = path.index.shape
+    M, J = path.scenario.shape
     N = banks[0].shape[0]
     rows = np.arange(0, M * J + 1, J)
-    weights = csr_array((path.weight.ravel(), path.index.ravel(), rows), shape=(M, N))
+    weights = csr_array((path.weight.ravel(), path.scenario.ravel(), rows), shape=(M, N))
     delta = (weights[1:] - weights[:-1]).tocsr()
     delta.eliminate_zeros()
     out = np.zeros((M, len(banks)))

@@ -22,7 +22,15 @@ from safedrift.kernels.types import World
 from safedrift.models import DriftingCMDP, TabularCMDP
 from safedrift.oracles.chunks import Progress, in_chunks
 
-__all__ = ["Optima", "Optimum", "evaluate", "evaluate_episodes", "optima", "safest_utilities", "solve"]
+__all__ = [
+    "Optima",
+    "Optimum",
+    "evaluate",
+    "evaluate_episodes",
+    "optima",
+    "safest_utilities",
+    "solve",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +77,8 @@ class Optima:
 def evaluate(cmdp: TabularCMDP, policy: FloatArray) -> FloatArray:
     """Return (V_r, V_g,1, ..., V_g,K) of a policy (H, S, A), exactly."""
     world = DriftingCMDP([cmdp], np.zeros(1, np.int64))
-    return evaluate_episodes(world, np.zeros(1, np.int64), np.asarray(policy)[None])[0]
+    values = evaluate_episodes(world, np.zeros(1, np.int64), np.asarray(policy)[None])
+    return np.asarray(values[0])
 
 
 def evaluate_episodes(world: DriftingCMDP, episodes: IntArray, policies: FloatArray) -> FloatArray:
@@ -84,9 +93,7 @@ def evaluate_episodes(world: DriftingCMDP, episodes: IntArray, policies: FloatAr
 
     def work(part: slice) -> None:
         own = policies[part] if len(policies) > 1 else policies
-        exact.evaluate_policies(
-            arrays, rewards, episodes[part], own, out[part], _scratch(world)
-        )
+        exact.evaluate_policies(arrays, rewards, episodes[part], own, out[part], _scratch(world))
 
     in_chunks(work, episodes.size)
     return out
@@ -167,7 +174,7 @@ def _with_signal_axis(world: DriftingCMDP) -> tuple[World, FloatArray]:
 
 
 def _scratch(world: DriftingCMDP) -> exact.Scratch:
-    mixed = world.transition_path.index.shape[1] > 1
+    mixed = world.transition_path.scenario.shape[1] > 1
     entries = world.arrays.states.size if mixed else 0
     return exact.make_scratch(entries, world.H, world.S, world.A)
 
@@ -290,7 +297,9 @@ def _policy_of(measure: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Policy of an occupancy measure (H, S, A), uniform where none arrives; and its (H, S) sums."""
     reach = measure.sum(axis=2)
     arrives = reach[:, :, None] > 1e-14
-    policy = np.where(arrives, measure / np.where(arrives, reach[:, :, None], 1), 1 / measure.shape[2])
+    policy = np.where(
+        arrives, measure / np.where(arrives, reach[:, :, None], 1), 1 / measure.shape[2]
+    )
     return policy / policy.sum(axis=2, keepdims=True), np.where(arrives[:, :, 0], reach, 0.0)
 
 

@@ -63,9 +63,7 @@ def maze(
     for target in targets:
         rewards = np.zeros((H, S, 4))
         rewards[:, target] = 1.0
-        scenarios.append(
-            TabularCMDP(transitions, rewards, utilities, thresholds, np.eye(S)[start])
-        )
+        scenarios.append(TabularCMDP(transitions, rewards, utilities, thresholds, np.eye(S)[start]))
     return DriftingCMDP(scenarios, drift.abrupt(episodes, len(scenarios), moves))
 
 

@@ -17,7 +17,7 @@ Version
     0
 
 How the gap is met exactly. Let π̄ maximise Σ_k V_g,k and set b_k = V_g,k(π̄) - gamma. For any π, the
-least slack is gamma + min_k (V_g,k(π) - V_g,k(π̄)) ≤ gamma + (1/K) Σ_k (V_g,k(π) - V_g,k(π̄)) ≤ gamma.
+least slack is gamma + min_k (V_g,k(π) - V_g,k(π̄)) ≤ gamma + Σ_k (V_g,k(π) - V_g,k(π̄))/K ≤ gamma.
 """
 
 from __future__ import annotations

@@ -359,6 +359,7 @@ def _drift(run: Run) -> Plot:
     figure = make_subplots(6, 1, shared_xaxes=True, subplot_titles=[*rows, restarts])
     for i, (name, change) in enumerate(rows.items(), start=1):
         figure.add_trace(_line(run, change, name, BLUE), i, 1)
+    figure.update_traces(line_shape="vh")  # a change belongs to the gap before its episode
     figure.add_traces([_ticks(window, "window"), _ticks(policy, "policy")], 6, 1)
     figure.update_layout(_layout(run, height=640, showlegend=False))
     figure.update_annotations(x=0, xanchor="left", font_size=13)

@@ -1,0 +1,299 @@
+"""The page of a run: complete, self-contained, honest, and never half written."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from safedrift.experiments.run import Run
+from safedrift.reports import page, write_page
+
+VOID = {"meta"}
+LOADING = {"src", "href", "srcset", "data", "action", "poster", "background"}
+TITLES = [
+    "Dynamic regret",
+    "Long-run violation",
+    "Regret per episode",
+    "Utility and threshold",
+    "Multiplier",
+    "Drift and restarts",
+]
+CAPTIONS = [
+    "DR(n) = Σm≤n (Vr*[m] − Vr[πm, m])",
+    "CV(n) = [Σm≤n (bm − Vg[πm, m])]₊",
+    "Vr*[m] − Vr[πm, m], mean of the last 2 episodes",
+    "Vg[πm, m], the expected utility of the policy played",
+    "μm, the learner's price for a unit of missing utility",
+    "Change since the last measured episode: Σh ‖ΔPh‖₂",
+]
+
+
+def make_run(n=60, K=1, measure_every=1, shortfall=0.0, regret=0.5, **info) -> Run:
+    """A run of constant regret and shortfall, written down by hand."""
+    one, many = np.ones(n), np.ones((n, K))
+    return Run(
+        episodes=np.arange(n) * measure_every,
+        reward=2 * one - regret,
+        optimal_reward=2 * one,
+        utility=many - shortfall,
+        thresholds=many,
+        mu=0.5 * many,
+        optimal_mu=0.25 * many,
+        gamma=0.4 * one,
+        estimated_reward=one,
+        estimated_utility=many,
+        policy_restart=np.arange(n) == 0,
+        window_restart=np.arange(n) == 0,
+        at_cap=0 * one,
+        observed=np.ones((n, 1 + K)),
+        drift_P=0 * one,
+        drift_r=one,
+        drift_g=0 * one,
+        drift_b=0 * one,
+        drift_star=one,
+        baseline_reward=0 * one,
+        baseline_utility=many,
+        info={
+            "agent": "propd-ppo",
+            "sizes": {"M": n * measure_every, "H": 3, "S": 2, "A": 2, "K": K},
+            "knowledge": {"name": "slater", "gamma": 0.4},
+            "parameters": {
+                "source": "Theorem 4",
+                "mode": "practical",
+                "overrides": {},
+                "improvement": {"alpha": 0.1, "L": 7},
+                "dual": {"eta": 0.1, "xi": 0.0, "chi": float("inf")},
+                "evaluation": {"W": 25, "lam": 1.0, "LV": [[float(i)] * 3 for i in range(40)]},
+            },
+            "seed": 3,
+            "noisy": False,
+            "measure_every": measure_every,
+            **info,
+        },
+    )
+
+
+class Reader(HTMLParser):
+    """Collects tags, attributes and visible text; fails on tags that do not nest."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.open, self.tags, self.attributes, self.pieces, self.styles = [], [], [], [], []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "style":
+            self.styles.append(data)
+        elif self.open and self.open[-1] != "script":
+            self.pieces.append(data)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+
+def read(run: Run, folder: Path) -> Reader:
+    return Reader(write_page(run, folder / "page.html").read_text(encoding="utf-8"))
+
+
+def figures(run: Run) -> dict:
+    return {plot.title: plot.figure for plot in page._plots(run)}
+
+
+# ---------------------------------------------------------------- the page as a whole
+
+
+def test_page_loads_nothing(tmp_path):
+    found = read(make_run(), tmp_path)
+    assert not LOADING & {name for name, _ in found.attributes}
+    assert not {"link", "img", "iframe", "object", "embed", "base", "form"} & set(found.tags)
+    assert not any("url(" in style or "@import" in style for style in found.styles)
+    assert any(value.startswith("default-src 'none'") for _, value in found.attributes if value)
+
+
+def test_plotly_is_embedded_once(tmp_path):
+    path = write_page(make_run(), tmp_path / "page.html")
+    library = page.get_plotlyjs()
+    text = path.read_text(encoding="utf-8")
+    assert text.count(library) == 1
+    assert len(text) < len(library) + 300_000
+
+
+@pytest.mark.parametrize(("K", "plots"), [(1, 6), (2, 7)])
+def test_every_plot_has_its_caption(tmp_path, K, plots):
+    run = make_run(K=K)
+    found = read(run, tmp_path)
+    assert found.tags.count("figure") == found.tags.count("figcaption") == plots
+    for words in TITLES + CAPTIONS:
+        assert words in found.text
+    html = (tmp_path / "page.html").read_text(encoding="utf-8")
+    drawn = re.findall(r'Plotly\.newPlot\(\s*"plot(\d+)"', html)
+    assert drawn == [str(i) for i in range(plots)]
+
+
+def test_key_figures_and_parameters_are_told(tmp_path):
+    text = read(make_run(K=2, shortfall=0.25), tmp_path).text
+    assert "Dynamic regret DR(M)30Σm (Vr*[m]" in text
+    assert "Long-run violation CV(M)15; 15" in text
+    assert "Episodes that miss100%; 100%" in text
+    assert "parameters.improvement.L7" in text.replace("\n", "")
+    assert "[0.0, 0.0, 0.0, 1.0, 1.0, 1.0, …] (40 × 3 entries)" in text
+    assert "mode practical · knowledge slater, gamma = 0.4 · seed 3 · M = 60, H = 3" in text
+
+
+def test_notes_are_shown(tmp_path):
+    quiet = make_run()
+    vacuous = replace(quiet, at_cap=np.ones(60))
+    assert ("class", "note") not in read(quiet, tmp_path).attributes
+    assert ("class", "note") in read(vacuous, tmp_path).attributes
+    assert vacuous.notes()[0] in read(vacuous, tmp_path).text
+
+
+def test_names_are_escaped(tmp_path):
+    evil = '<script>alert("x")</script><img src=x onerror=alert(1)>&'
+    plain, attacked = make_run(), make_run(problem=evil, agent=evil, knowledge={"name": evil})
+    before, after = read(plain, tmp_path), read(attacked, tmp_path)
+    assert before.tags == after.tags
+    assert after.text.count(evil) >= 4
+
+
+def test_same_run_same_page(tmp_path):
+    one, two = (write_page(make_run(), tmp_path / name) for name in ("one.html", "two.html"))
+    assert one.read_bytes() == two.read_bytes()
+
+
+# ---------------------------------------------------------------- what it says
+
+
+def sentence(**options) -> str:
+    return page._sentence(make_run(**options))
+
+
+def test_sentence_of_a_safe_run():
+    assert sentence(shortfall=0.0) == (
+        "In 60 episodes propd-ppo lost 0.5 reward per episode against the best safe policy of each "
+        "episode; the uniform policy loses 2. The constraint was met in all episodes."
+    )
+
+
+def test_sentence_of_an_unsafe_run():
+    text = sentence(shortfall=0.25, regret=-0.1)
+    assert "propd-ppo gained 0.1 reward per episode" in text
+    assert text.endswith(
+        "The constraint was missed in the long run, by 0.25 utility per episode, and missed in "
+        "100% of the episodes."
+    )
+
+
+def test_long_run_success_does_not_hide_single_episodes():
+    short = np.where(np.arange(60) < 15, 0.1, -1.0)[:, None] * [1, 0]
+    text = sentence(K=2, shortfall=short)
+    assert "Constraint 1 was met in the long run, though missed in 25% of the episodes." in text
+    assert "Constraint 2 was met in all episodes." in text
+
+
+def test_thinly_measured_run_claims_no_more_than_was_measured():
+    assert sentence(measure_every=10).endswith("The constraint was met in all measured episodes.")
+
+
+# ---------------------------------------------------------------- what it draws
+
+
+def test_lines_are_the_run():
+    run = make_run(measure_every=10)
+    drawn = {line.name: line for line in figures(run)["Dynamic regret"].data}
+    np.testing.assert_array_equal(drawn["DR(n)"].x, run.episodes + 1)
+    np.testing.assert_array_equal(drawn["DR(n)"].y, run.dynamic_regret)
+    np.testing.assert_allclose(drawn["uniform policy"].y[-1], 2.0 * 600)
+
+
+def test_restarts_between_measured_episodes_are_drawn():
+    figure = figures(make_run(measure_every=10))["Drift and restarts"]
+    ticks = {trace.name: list(trace.x) for trace in figure.data if trace.mode == "markers"}
+    assert ticks == {"policy": list(range(1, 601, 7)), "window": list(range(1, 601, 25))}
+    # 86 policy restarts are too many for lines, 24 window restarts are not.
+    assert [shape.x0 for shape in figure.layout.shapes] == list(range(26, 601, 25))
+
+
+def test_long_run_is_thinned_and_says_so(tmp_path):
+    n = 50_000
+    utility = np.ones((n, 1))
+    utility[31_337] = -5.0
+    run = replace(make_run(n=n), utility=utility)
+    lines = [line for figure in figures(run).values() for line in figure.data]
+    assert max(len(line.x) for line in lines) <= page.MOST_POINTS
+    raw = figures(run)["Utility and threshold"].data[0]
+    assert raw.x[np.argmin(raw.y)] == 31_338
+    assert min(raw.y) == -5.0
+    assert read(run, tmp_path).text.count("thinned to 2,000 points") == 6
+
+
+@given(st.integers(1, 2000), st.integers(6, 50), st.integers(0, 2**32))
+def test_thin_keeps_ends_and_extremes(n, most, seed):
+    values = np.random.default_rng(seed).integers(-n, n, n).astype(float)
+    kept = page.thin(values, most)
+    assert kept.size <= most
+    assert (np.diff(kept) > 0).all()
+    assert kept[0] == 0
+    assert kept[-1] == values.size - 1
+    assert values[kept].min() == values.min()
+    assert values[kept].max() == values.max()
+
+
+@given(st.lists(st.floats(-100, 100), min_size=1, max_size=40), st.integers(1, 50))
+def test_trailing_mean_is_the_mean_of_the_last_values(values, window):
+    wanted = [np.mean(values[max(0, i + 1 - window) : i + 1]) for i in range(len(values))]
+    np.testing.assert_allclose(page.trailing_mean(np.array(values), window), wanted, atol=1e-9)
+
+
+# ---------------------------------------------------------------- files
+
+
+def test_folders_are_made_and_path_returned(tmp_path):
+    path = tmp_path / "new" / "folder" / "page.html"
+    assert make_run().report(str(path)) == path
+    assert path.read_text(encoding="utf-8").endswith("</html>\n")
+
+
+@pytest.mark.parametrize("step", ["write_text", "replace"])
+def test_failed_write_keeps_the_old_page(tmp_path, monkeypatch, step):
+    path = tmp_path / "page.html"
+    path.write_text("old")
+
+    def fail(self, *args, **kwargs):
+        self.write_bytes(b"half a page")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(Path, step, fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_page(make_run(), path)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_reports_read_stored_results_only():
+    allowed = ("safedrift._check", "safedrift.experiments.run", "safedrift.reports")
+    for source in Path(page.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                module = getattr(node, "module", None) or node.names[0].name
+                assert not module.startswith("safedrift") or module.startswith(allowed), source
