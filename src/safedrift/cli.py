@@ -25,6 +25,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 app = typer.Typer(
     add_completion=False,
@@ -330,42 +331,39 @@ def _write(path: Path, text: str) -> None:
 
 def _show(summary: dict[str, Any], folder: Path) -> None:
     console = Console()
+
+    def say(text: str, style: str | None = None) -> None:
+        console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
     sizes = ", ".join(f"{name} = {value}" for name, value in summary["sizes"].items())
-    table = Table(
-        title=f"{summary['agent']} in {summary['problem']} ({summary['mode']}; {sizes})",
-        title_justify="left", box=None, show_header=True, header_style="bold",
-    )  # fmt: skip
-    table.add_column("figure")
-    table.add_column("per episode", justify="right")
-    table.add_column("meaning", style="dim")
-    per = "{:.4f}".format
-    table.add_row(
-        "regret", per(summary["dynamic_regret_per_episode"]), "DR(M)/M, DR = Σ (V_r* - V_r)"
-    )
-    table.add_row(
-        "  last tenth", per(summary["last_tenth_regret_per_episode"]), "over the last M/10"
-    )
-    table.add_row("  uniform policy", per(summary["uniform_regret_per_episode"]), "for comparison")
-    table.add_row(
-        "  positive part", per(summary["positive_regret_per_episode"]), "Σ [V_r* - V_r]_+ / M"
-    )
-    rows = zip(
-        summary["violation_per_episode"],
-        summary["last_tenth_shortfall_per_episode"],
-        summary["positive_violation_per_episode"],
-        strict=True,
-    )
-    for k, (violation, late, positive) in enumerate(rows):
-        name = "violation" if len(summary["violation"]) == 1 else f"violation {k}"
-        table.add_row(name, per(violation), "CV(M)/M, CV = [Σ (b - V_g)]_+")
-        table.add_row("  last tenth", per(late), "mean of b - V_g; negative is safe")
-        table.add_row("  positive part", per(positive), "Σ [b - V_g]_+ / M")
+    say(f"{summary['agent']} in {summary['problem']}, {summary['mode']} constants; {sizes}\n")
+    table = Table("", "per episode", "", box=None, header_style="dim", pad_edge=False)
+    table.columns[1].justify = "right"
+    for name, value, meaning in _figures(summary):
+        table.add_row(name, f"{value:.4f}", Text(meaning, style="dim"))
     console.print(table)
     for note in summary["notes"]:
-        console.print(f"\nNote. {note}", style="yellow", markup=False, highlight=False)
-    console.print(
-        f"\nLook at {folder / 'report.html'}", markup=False, highlight=False, soft_wrap=True
-    )
+        say(f"\nNote. {note}", style="yellow")
+    say(f"\nLook at {folder / 'report.html'}")
+
+
+def _figures(summary: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
+    """Rows of the summary table: name, figure per episode, definition."""
+    yield "regret", summary["dynamic_regret_per_episode"], "DR(M)/M, DR = Σ (V_r* - V_r)"
+    yield "  last tenth", summary["last_tenth_regret_per_episode"], "over the last M/10 episodes"
+    yield "  uniform policy", summary["uniform_regret_per_episode"], "for comparison"
+    yield "  positive part", summary["positive_regret_per_episode"], "Σ [V_r* - V_r]_+ / M"
+    several = len(summary["violation"]) > 1
+    for k, violation in enumerate(summary["violation_per_episode"]):
+        late = summary["last_tenth_shortfall_per_episode"][k]
+        positive = summary["positive_violation_per_episode"][k]
+        yield (
+            f"violation {k}" if several else "violation",
+            violation,
+            "CV(M)/M, CV = [Σ (b - V_g)]_+",
+        )
+        yield "  last tenth", late, "mean of b - V_g; negative is safe"
+        yield "  positive part", positive, "Σ [b - V_g]_+ / M"
 
 
 def main() -> None:
