@@ -4,7 +4,8 @@ import numpy as np
 
 import naive
 import safedrift as sd
-from safedrift.kernels import learner, simulation
+from safedrift.kernels import simulation
+from safedrift.kernels.memory import BERNSTEIN_BONUS
 from safedrift.problems.random import DRIFTS
 
 FEEDS = ("optimistic", "plain", "observed")
@@ -36,7 +37,7 @@ def dense_weights(path, N):
 def twin_of(agent, play, thresholds):
     """The NumPy twin with the same constants as `agent`."""
     s = agent.settings
-    if s.bonus == learner.BERNSTEIN_BONUS:
+    if s.bonus == BERNSTEIN_BONUS:
         bonus = naive.bernstein_bonus(s.c, agent.sizes.H, s.lam)
     elif s.shift > 0:
         bonus = naive.printed_bonus(s.root[0] / 2, s.lam)

@@ -198,10 +198,10 @@ def test_periodic_has_four_seasons_by_default():
     np.testing.assert_array_equal(drift.periodic(40, 3), drift.periodic(40, 3, period=10))
 
 
-def test_phase_is_counted_in_seasons():
-    found = drift.periodic(20, 2, period=10, phase=0.5)
-    np.testing.assert_allclose(found[0], [0, 1], atol=1e-14)
-    np.testing.assert_allclose(found[:15], drift.periodic(20, 2, period=10)[5:], atol=1e-12)
+@pytest.mark.parametrize(("phase", "ahead"), [(0.5, 4), (0.25, 2), (-0.25, 6)])
+def test_phase_is_counted_in_seasons_and_looks_ahead(phase, ahead):
+    found = drift.periodic(20, 2, period=8, phase=phase)
+    np.testing.assert_allclose(found, drift.periodic(40, 2, period=8)[ahead:][:20], atol=1e-12)
 
 
 def test_random_walk_starts_in_the_middle_and_takes_steps_of_its_size():

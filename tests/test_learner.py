@@ -11,6 +11,7 @@ import safedrift as sd
 from builders import DRIFT_NAMES, FEEDS, assert_agrees_with_twin, own_loop, small_world
 from safedrift.algorithms.parameters import MODES
 from safedrift.kernels import learner
+from safedrift.kernels.memory import make_memory, with_room
 
 BUDGETS = sd.Budgets(P=2.0, r=1.0, g=1.0, star=3.0)
 
@@ -196,7 +197,7 @@ def test_an_underflowed_action_comes_back():
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.floats(-1000, 0), min_size=1, max_size=40))
 def test_exponentials_to_the_last_digit(numbers):
-    memory = learner.with_room(learner.make_memory(1, 64, 1, 1, 2, np.eye(64)[0]), 64)
+    memory = with_room(make_memory(1, 64, 1, 1, 2, np.eye(64)[0]), 64)
     memory.pi[0, 0, : len(numbers)] = numbers
     learner.exponentials.py_func(0, 0, len(numbers), memory)
     found = memory.pi[0, 0, : len(numbers)]

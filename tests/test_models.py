@@ -386,6 +386,7 @@ def test_episodes_are_the_mixtures_their_weights_say(successors, lists):
         scenarios = [rebuilt(s, transitions=as_lists(s.transitions)) for s in scenarios]
     w, w_P, w_r, w_g = (rng.dirichlet(np.ones(N), M) for _ in range(4))
     w_P[2], w_P[3] = np.eye(N)[1], [0.5, 0, 0.5, 0]
+    w_r[:] = [1e-9, 0.5, 1e-6, 0.5 - 1e-9 - 1e-6]  # small weights count too
     world = DriftingCMDP(
         scenarios, w, transition_weights=w_P, reward_weights=w_r, utility_weights=w_g
     )
@@ -459,9 +460,10 @@ def test_sequence_stores_a_repeated_cmdp_once(scenarios):
 # ---------------------------------------------------------------- distinct worlds, thresholds
 
 
-def test_distinct_worlds_are_numbered_in_order_of_appearance(scenarios):
-    world = DriftingCMDP(scenarios, np.array([2, 2, 0, 1, 1, 2, 0]))
-    first, version = world.distinct
+@pytest.mark.parametrize("order", [(2, 0, 1), (0, 1, 2), (1, 2, 0)])
+def test_distinct_worlds_are_numbered_in_order_of_appearance(scenarios, order):
+    x, y, z = order
+    first, version = DriftingCMDP(scenarios, np.array([x, x, y, z, z, x, y])).distinct
     np.testing.assert_array_equal(first, [0, 2, 3])
     np.testing.assert_array_equal(version, [0, 0, 1, 2, 2, 0, 1])
 

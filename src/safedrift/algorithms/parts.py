@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from safedrift import _check
 from safedrift._check import FloatArray
-from safedrift.kernels import learner
+from safedrift.kernels import memory
 
 __all__ = ["BernsteinBonus", "CountBonus", "CountEvaluation", "DualStep", "MirrorStep"]
 
@@ -115,12 +115,12 @@ class CountEvaluation:
 
 def kernel_settings(
     improvement: MirrorStep, dual: DualStep, evaluation: CountEvaluation, H: int
-) -> learner.Settings:
+) -> memory.Settings:
     """Flatten the parts into what the compiled code takes."""
     bonus = evaluation.bonus
     counted = isinstance(bonus, CountBonus)
     nothing = np.zeros(H)
-    return learner.Settings(
+    return memory.Settings(
         alpha=float(improvement.alpha),
         L=int(improvement.L),
         eta=float(dual.eta),
@@ -130,7 +130,7 @@ def kernel_settings(
         feed=FEEDS.index(dual.feed),
         W=int(evaluation.W),
         lam=float(evaluation.lam),
-        bonus=learner.COUNT_BONUS if counted else learner.BERNSTEIN_BONUS,
+        bonus=memory.COUNT_BONUS if counted else memory.BERNSTEIN_BONUS,
         root=np.array(bonus.root, dtype=np.float64) if isinstance(bonus, CountBonus) else nothing,
         shift=float(bonus.shift) if isinstance(bonus, CountBonus) else 0.0,
         tail=np.array(bonus.tail, dtype=np.float64) if isinstance(bonus, CountBonus) else nothing,

@@ -24,6 +24,7 @@ from safedrift.algorithms.knowledge import Budgets, Knowledge, Sizes
 from safedrift.algorithms.parameters import Parameters, tune
 from safedrift.algorithms.parts import kernel_settings
 from safedrift.kernels import learner
+from safedrift.kernels.memory import PLAIN, Memory, make_memory, with_room
 
 __all__ = ["PROPDPPO", "Policy", "Problem"]
 
@@ -45,7 +46,7 @@ class Problem(Protocol):
 class Policy:
     """A snapshot of π_m: `policy[h, s]` is a distribution, np.asarray(policy) is (H, S, A)."""
 
-    def __init__(self, memory: learner.Memory) -> None:
+    def __init__(self, memory: Memory) -> None:
         self.shape = (*memory.slot_of.shape, memory.pi.shape[1])
         used = int(memory.slots.max())
         self._slots = memory.slots.copy()
@@ -107,8 +108,8 @@ class PROPDPPO:
         blocks = -(-sizes.M // self.settings.W)
         if self.settings.LV.shape != (blocks, sizes.K, sizes.H):
             _check.fail("LV", f"of shape {(blocks, sizes.K, sizes.H)}", self.settings.LV.shape)
-        channels = 1 + sizes.K * (2 if self.settings.feed == learner.PLAIN else 1)
-        self.memory = learner.make_memory(*sizes[1:], channels, self.initial)
+        channels = 1 + sizes.K * (2 if self.settings.feed == PLAIN else 1)
+        self.memory = make_memory(*sizes[1:], channels, self.initial)
         self._generator = np.random.default_rng(seed)
         self._thresholds: FloatArray | None = None
 
@@ -179,7 +180,7 @@ class PROPDPPO:
 
     def reserve(self, episodes: int) -> None:
         """Make room for so many more episodes (the compiled parts allocate nothing)."""
-        self.memory = learner.with_room(self.memory, episodes)
+        self.memory = with_room(self.memory, episodes)
 
     # ------------------------------------------------------------ a user's own loop
 

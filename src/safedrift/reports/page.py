@@ -205,7 +205,7 @@ def _line(
         x=run.episodes[kept] + 1,
         y=values[kept],
         name=name,
-        mode="lines",
+        mode="lines" if kept.size > 1 else "markers",
         line={"color": colour, "dash": dash, "width": 1.8},
         opacity=opacity,
         hovertemplate="episode %{x:,}: %{y:.4~g}",
