@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safedrift.experiments.run import Run
-from safedrift.reports import page, write_page
+from safedrift.reports import page, plots, words, write_page
 
 VOID = {"meta"}
 LOADING = {"src", "href", "srcset", "data", "action", "poster", "background"}
@@ -116,7 +116,7 @@ def read(run: Run, folder: Path) -> Reader:
 
 
 def figures(run: Run) -> dict:
-    return {plot.title: plot.figure for plot in page._plots(run)}
+    return {plot.title: plot.figure for plot in plots.all_plots(run)}
 
 
 # ---------------------------------------------------------------- the page as a whole
@@ -138,16 +138,16 @@ def test_plotly_is_embedded_once(tmp_path):
     assert len(text) < len(library) + 300_000
 
 
-@pytest.mark.parametrize(("K", "plots"), [(1, 6), (2, 7)])
-def test_every_plot_has_its_caption(tmp_path, K, plots):
+@pytest.mark.parametrize(("K", "count"), [(1, 6), (2, 7)])
+def test_every_plot_has_its_caption(tmp_path, K, count):
     run = make_run(K=K)
     found = read(run, tmp_path)
-    assert found.tags.count("figure") == found.tags.count("figcaption") == plots
-    for words in TITLES + CAPTIONS:
-        assert words in found.text
+    assert found.tags.count("figure") == found.tags.count("figcaption") == count
+    for told in TITLES + CAPTIONS:
+        assert told in found.text
     html = (tmp_path / "page.html").read_text(encoding="utf-8")
     drawn = re.findall(r'Plotly\.newPlot\(\s*"plot(\d+)"', html)
-    assert drawn == [str(i) for i in range(plots)]
+    assert drawn == [str(i) for i in range(count)]
 
 
 def test_key_figures_and_parameters_are_told(tmp_path):
@@ -185,7 +185,7 @@ def test_same_run_same_page(tmp_path):
 
 
 def sentence(**options) -> str:
-    return page._sentence(make_run(**options))
+    return words.sentence(make_run(**options))
 
 
 def test_sentence_of_a_safe_run():
@@ -240,7 +240,7 @@ def test_long_run_is_thinned_and_says_so(tmp_path):
     utility[31_337] = -5.0
     run = replace(make_run(n=n), utility=utility)
     lines = [line for figure in figures(run).values() for line in figure.data]
-    assert max(len(line.x) for line in lines) <= page.MOST_POINTS
+    assert max(len(line.x) for line in lines) <= plots.MOST_POINTS
     raw = figures(run)["Utility and threshold"].data[0]
     assert raw.x[np.argmin(raw.y)] == 31_338
     assert min(raw.y) == -5.0
@@ -250,7 +250,7 @@ def test_long_run_is_thinned_and_says_so(tmp_path):
 @given(st.integers(1, 2000), st.integers(6, 50), st.integers(0, 2**32))
 def test_thin_keeps_ends_and_extremes(n, most, seed):
     values = np.random.default_rng(seed).integers(-n, n, n).astype(float)
-    kept = page.thin(values, most)
+    kept = plots.thin(values, most)
     assert kept.size <= most
     assert (np.diff(kept) > 0).all()
     assert kept[0] == 0
@@ -262,7 +262,7 @@ def test_thin_keeps_ends_and_extremes(n, most, seed):
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=40), st.integers(1, 50))
 def test_trailing_mean_is_the_mean_of_the_last_values(values, window):
     wanted = [np.mean(values[max(0, i + 1 - window) : i + 1]) for i in range(len(values))]
-    np.testing.assert_allclose(page.trailing_mean(np.array(values), window), wanted, atol=1e-9)
+    np.testing.assert_allclose(plots.trailing_mean(np.array(values), window), wanted, atol=1e-9)
 
 
 # ---------------------------------------------------------------- files

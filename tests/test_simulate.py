@@ -78,7 +78,10 @@ def test_measuring_every_nth_episode_changes_what_is_measured_and_nothing_else()
     for name in ("reward", "utility", "mu", "optimal_reward", "observed", "at_cap", "gamma"):
         np.testing.assert_allclose(getattr(part, name), getattr(full, name)[at], atol=1e-12)
     np.testing.assert_allclose(part.drift_P.sum(), full.drift_P[: at[-1] + 1].sum())
-    np.testing.assert_allclose(part.dynamic_regret[-1], 7 * full.regret[at].sum())
+    weights = np.append(np.full(at.size - 1, 7), 100 - at[-1])
+    np.testing.assert_allclose(part.dynamic_regret[-1], full.regret[at] @ weights)
+    summary = part.summary()
+    assert summary["dynamic_regret_per_episode"] == pytest.approx(full.regret[at] @ weights / 100)
     assert any("estimates" in note for note in part.notes())
 
 

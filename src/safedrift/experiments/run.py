@@ -4,7 +4,8 @@
     CV(n) = [ Σ_{m≤n} ( b_m - V_g[π_m, m] ) ]_+         long-run violation, per constraint
 
 The positive-part versions sum [·]_+ of each episode instead, so that good episodes cannot pay for
-bad ones. Where only every n-th episode was measured, each measured one counts n times.
+bad ones. Where only every n-th episode was measured, each measured one stands for itself and the
+unmeasured ones after it.
 """
 
 from __future__ import annotations
@@ -78,8 +79,9 @@ class Run:
     info: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def _weight(self) -> int:
-        return int(self.info["measure_every"])
+    def _weights(self) -> FloatArray:
+        """How many episodes each measured one stands for (n,); they add up to M."""
+        return np.diff(self.episodes, append=self.info["sizes"]["M"]).astype(np.float64)
 
     @property
     def regret(self) -> FloatArray:
@@ -94,27 +96,32 @@ class Run:
     @property
     def dynamic_regret(self) -> FloatArray:
         """DR up to each measured episode (n,)."""
-        return np.asarray(np.cumsum(self.regret) * self._weight)
+        return np.cumsum(self.regret * self._weights)
 
     @property
     def violation(self) -> FloatArray:
         """CV up to each measured episode (n, K)."""
-        return np.asarray(np.maximum(np.cumsum(self.shortfall, axis=0) * self._weight, 0))
+        return np.maximum(np.cumsum(self.shortfall * self._weights[:, None], axis=0), 0)
 
     @property
     def positive_regret(self) -> FloatArray:
         """Σ [V_r* - V_r]_+ (n,)."""
-        return np.asarray(np.cumsum(np.maximum(self.regret, 0)) * self._weight)
+        return np.cumsum(np.maximum(self.regret, 0) * self._weights)
 
     @property
     def positive_violation(self) -> FloatArray:
         """Σ [b - V_g]_+ (n, K)."""
-        return np.asarray(np.cumsum(np.maximum(self.shortfall, 0), axis=0) * self._weight)
+        return np.cumsum(np.maximum(self.shortfall, 0) * self._weights[:, None], axis=0)
 
     @property
     def baseline_regret(self) -> FloatArray:
         """Per-episode regret of the uniform policy (n,)."""
         return self.optimal_reward - self.baseline_reward
+
+    @property
+    def cumulative_baseline_regret(self) -> FloatArray:
+        """DR of the uniform policy up to each measured episode (n,)."""
+        return np.cumsum(self.baseline_regret * self._weights)
 
     # ------------------------------------------------------------ summary
 
@@ -132,7 +139,7 @@ class Run:
             "dynamic_regret": float(self.dynamic_regret[-1]),
             "dynamic_regret_per_episode": float(self.dynamic_regret[-1] / M),
             "positive_regret_per_episode": float(self.positive_regret[-1] / M),
-            "uniform_regret_per_episode": float(self.baseline_regret.mean()),
+            "uniform_regret_per_episode": float(self.cumulative_baseline_regret[-1] / M),
             "last_tenth_regret_per_episode": float(self.regret[last].mean()),
             "violation": self.violation[-1].tolist(),
             "violation_per_episode": (self.violation[-1] / M).tolist(),
@@ -178,10 +185,10 @@ class Run:
                 f"The multiplier sat at its upper bound chi = {self._chi:g} in {hits:.0%} of the "
                 "episodes: the constraint could not be met fast enough; check gamma."
             )
-        if self._weight > 1:
+        if self.info["measure_every"] > 1:
             told.append(
-                f"Every {self._weight}-th episode was measured; sums count each {self._weight} "
-                "times and are estimates."
+                f"One episode in {self.info['measure_every']} was measured and stands for the "
+                "others; sums are estimates."
             )
         return told
 

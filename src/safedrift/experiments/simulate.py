@@ -52,7 +52,7 @@ def simulate(
     noisy
         Observe Bernoulli rewards and utilities with the model's means instead of the means.
     measure_every
-        Exact values and optima of every n-th episode only; sums count each for n.
+        Exact values and optima of every n-th episode only; each stands for the n - 1 after it.
     truth
         Optima of the measured episodes, if known from an earlier run in the same world.
     progress

@@ -52,8 +52,6 @@ def improve_policy(alpha, memory):
     top, step = memory.top, memory.step
     for h in range(H):  # Alg. 1, line 7
         n = memory.active[h]
-        for i in range(n):
-            top[i] = 0.0
         # Alg. 1, line 8. Differences to action 0 are taken before they are summed, so a large
         # part common to all actions costs no digits.
         for a in range(1, A):
@@ -69,7 +67,7 @@ def improve_policy(alpha, memory):
                 back = new - old
                 low[h, a, i] = (old - (new - back)) + (add - back)
                 logit[h, a, i] = new
-                top[i] = max(top[i], new)
+                top[i] = max(top[i] if a > 1 else 0.0, new)
         for a in range(A):
             for i in range(n):
                 pi[h, a, i] = (logit[h, a, i] - top[i]) + low[h, a, i]
@@ -81,10 +79,11 @@ def improve_policy(alpha, memory):
                 exponentials(h, start, start + np.uint64(n), memory)
         for a in range(A):
             for i in range(n):
-                step[i] = (step[i] if a > 0 else 0.0) + pi[h, a, i]
+                total = (step[i] if a > 0 else 0.0) + pi[h, a, i]
+                step[i] = total if a + 1 < A else 1.0 / total
         for a in range(A):
             for i in range(n):
-                pi[h, a, i] /= step[i]
+                pi[h, a, i] *= step[i]
 
 
 @jit_inline

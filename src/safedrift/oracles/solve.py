@@ -262,7 +262,7 @@ def _solve_lp(cmdp: TabularCMDP) -> tuple[Optimum, FloatArray]:
     measure = (best.x if optimal else slack.x[:-1]).clip(0).reshape(H, S, A)
     policy, reach = _policy_of(measure)
     values = evaluate(cmdp, policy)
-    multipliers = -best.ineqlin.marginals.clip(max=0) if optimal else np.full(K, np.inf)
+    multipliers = np.abs(best.ineqlin.marginals.clip(max=0)) if optimal else np.full(K, np.inf)
     dual = np.nan
     if optimal:
         dual = _dual_value(cmdp, multipliers)

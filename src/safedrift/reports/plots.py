@@ -1,0 +1,250 @@
+"""What a page shows: dynamic regret, violation, utility, multipliers and drift over the episodes.
+
+A line of many points is thinned to the lowest and the highest value of each stretch, so that no
+extreme is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from safedrift._check import FloatArray, IntArray
+from safedrift.experiments.run import Run
+from safedrift.reports.words import counted
+
+__all__ = ["MOST_MARKS", "MOST_POINTS", "Plot", "all_plots", "thin", "trailing_mean"]
+
+MOST_POINTS = 2000  # per line
+MOST_MARKS = 60  # restarts of a kind drawn across a plot; more would hide the curves
+
+# Okabe and Ito's colours, which colour-blind readers can tell apart.
+BLUE, ORANGE, GREEN, PURPLE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9"
+BLACK, GREY, FAINT = "#222222", "#767676", "#D0D5DB"
+
+
+# ---------------------------------------------------------------- lines
+
+
+def thin(values: FloatArray, most: int = MOST_POINTS) -> IntArray:
+    """Return the indices, at most `most`, at which a line is drawn.
+
+    A longer line is cut into equal stretches; each keeps its lowest and its highest value. Both
+    ends stay.
+    """
+    n = values.size
+    if n <= most:
+        return np.arange(n)
+    size = -(-n // (most // 2 - 1))
+    stretches = np.pad(values, (0, -n % size), mode="edge").reshape(-1, size)
+    start = size * np.arange(len(stretches))
+    kept = (start + stretches.argmin(axis=1), start + stretches.argmax(axis=1), [0, n - 1])
+    return np.unique(np.concatenate(kept))
+
+
+def trailing_mean(values: FloatArray, window: int) -> FloatArray:
+    """Return the mean of the last `window` values up to each one; of fewer at the start."""
+    sums = np.concatenate(([0.0], np.cumsum(values)))
+    end = np.arange(1, values.size + 1)
+    start = np.maximum(end - window, 0)
+    return np.asarray((sums[end] - sums[start]) / (end - start))
+
+
+def _smoothing(run: Run) -> tuple[int, str]:
+    """Window of the moving average, a hundredth of the run, and its name."""
+    window = max(2, run.episodes.size // 100)
+    return window, f"mean of the last {window:,} {counted(run)}"
+
+
+def _line(
+    run: Run, values: FloatArray, name: str, colour: str, dash: str = "solid", opacity: float = 1
+) -> go.Scatter:
+    kept = thin(values)
+    return go.Scatter(
+        x=run.episodes[kept] + 1,
+        y=values[kept],
+        name=name,
+        mode="lines" if kept.size > 1 else "markers",
+        line={"color": colour, "dash": dash, "width": 1.8},
+        opacity=opacity,
+        hovertemplate="episode %{x:,}: %{y:.4~g}",
+    )
+
+
+def _pairs(
+    run: Run, first: tuple[str, FloatArray], second: tuple[str, FloatArray], dash: str
+) -> list[go.Scatter]:
+    """Lines of two (name, values (n, K)), a colour per constraint, the second dashed."""
+    K = run.utility.shape[1]
+    colours = (BLUE, ORANGE, GREEN, PURPLE, SKY)
+    return [
+        _line(run, values[:, k], name + _of(run, k), colours[k % len(colours)], style)
+        for k in range(K)
+        for (name, values), style in ((first, "solid"), (second, dash))
+    ]
+
+
+def _of(run: Run, k: int) -> str:
+    return "" if run.utility.shape[1] == 1 else f", constraint {k + 1}"
+
+
+def _restarts(run: Run) -> tuple[range, range]:
+    """Episodes, from 1, that open an L-block and a W-block, measured or not."""
+    M, parameters = run.info["sizes"]["M"], run.info["parameters"]
+    L, W = parameters["improvement"]["L"], parameters["evaluation"]["W"]
+    return range(1, M + 1, L), range(1, M + 1, W)
+
+
+def _layout(run: Run, **more: object) -> dict[str, Any]:
+    """Style of all plots; restarts are faint vertical lines."""
+    marks = [
+        {"type": "line", "x0": m, "x1": m, "y0": 0, "y1": 1, "yref": "paper", "layer": "below",
+         "line": {"color": FAINT, "width": 1, "dash": dash}}
+        for starts, dash in zip(_restarts(run), ("solid", "dot"), strict=True)
+        for m in (starts[1:] if len(starts) <= MOST_MARKS else ())
+    ]  # fmt: skip
+    return {
+        "template": "plotly_white",
+        "height": 320,
+        "margin": {"l": 60, "r": 12, "t": 24, "b": 44},
+        "font": {"family": "system-ui, sans-serif", "size": 13, "color": BLACK},
+        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
+        "showlegend": True,
+        "shapes": marks,
+        **more,
+    }
+
+
+# ---------------------------------------------------------------- plots
+
+
+class Plot(NamedTuple):
+    """A figure with its heading and the caption that defines what it shows."""
+
+    title: str
+    caption: str
+    figure: go.Figure
+
+
+def all_plots(run: Run) -> Iterator[Plot]:
+    """Yield the plots of a page from top to bottom."""
+    yield _regret(run)
+    yield _violation(run)
+    yield _each_regret(run)
+    for k in range(run.utility.shape[1]):
+        yield _utility(run, k)
+    yield _multipliers(run)
+    yield _drift(run)
+
+
+def _plot(run: Run, title: str, unit: str, caption: str, lines: list[go.Scatter]) -> Plot:
+    figure = go.Figure(lines, _layout(run, yaxis={"title": {"text": unit, "standoff": 6}}))
+    figure.update_xaxes(_episode_axis(run))
+    return Plot(title, caption, figure)
+
+
+def _episode_axis(run: Run) -> dict[str, Any]:
+    title = {"text": "episode", "standoff": 6}
+    return {"title": title, "range": [0.5, run.info["sizes"]["M"] + 0.5], "tickformat": ",d"}
+
+
+def _regret(run: Run) -> Plot:
+    uniform = run.cumulative_baseline_regret
+    lines = [
+        _line(run, run.dynamic_regret, "DR(n)", BLUE),
+        _line(run, run.positive_regret, "positive part", SKY, "dot"),
+        _line(run, uniform, "uniform policy", GREY, "dash"),
+    ]
+    caption = (
+        "DR(n) = Σ_{m≤n} (V_r*[m] − V_r[π_m, m]), the reward lost so far against the best safe "
+        "policy of each episode; its positive part is Σ_{m≤n} [V_r*[m] − V_r[π_m, m]]₊."
+    )
+    return _plot(run, "Dynamic regret", "reward", caption, lines)
+
+
+def _violation(run: Run) -> Plot:
+    lines = _pairs(run, ("CV(n)", run.violation), ("positive part", run.positive_violation), "dot")
+    caption = (
+        "CV(n) = [Σ_{m≤n} (b_m − V_g[π_m, m])]₊, the utility missing so far, zero where the "
+        "constraint is met in the long run; its positive part is Σ_{m≤n} [b_m − V_g[π_m, m]]₊."
+    )
+    return _plot(run, "Long-run violation", "utility", caption, lines)
+
+
+def _each_regret(run: Run) -> Plot:
+    window, words = _smoothing(run)
+    lines = [
+        _line(run, trailing_mean(run.regret, window), f"learner, {words}", BLUE),
+        _line(run, trailing_mean(run.baseline_regret, window), "uniform policy", GREY, "dash"),
+    ]
+    caption = (
+        f"V_r*[m] − V_r[π_m, m], {words}, and the same of the uniform policy; zero is as good as "
+        "the best safe policy, below zero is more reward than a safe policy can earn."
+    )
+    return _plot(run, "Regret per episode", "reward", caption, lines)
+
+
+def _utility(run: Run, k: int) -> Plot:
+    window, words = _smoothing(run)
+    lines = [
+        _line(run, run.utility[:, k], "each episode", SKY, opacity=0.5),
+        _line(run, trailing_mean(run.utility[:, k], window), words, BLUE),
+        _line(run, run.baseline_utility[:, k], "uniform policy", GREY, "dash"),
+        _line(run, run.thresholds[:, k], "threshold b", ORANGE, "dash"),
+    ]
+    caption = (
+        "V_g[π_m, m], the expected utility of the policy played, and the threshold b_m that it has "
+        "to reach in the long run; an episode below the threshold is unsafe."
+    )
+    return _plot(run, f"Utility and threshold{_of(run, k)}", "utility", caption, lines)
+
+
+def _multipliers(run: Run) -> Plot:
+    lines = _pairs(run, ("μ", run.mu), ("μ*", run.optimal_mu), "dash")
+    caption = (
+        "μ_m, the learner's price for a unit of missing utility, and μ*[m] = −∂V_r*[m]/∂b_m, the "
+        "optimal one: reward lost per unit by which the threshold rises."
+    )
+    return _plot(run, "Multiplier", "reward per utility", caption, lines)
+
+
+def _drift(run: Run) -> Plot:
+    """One row per kind of drift, the restarts below, all over one episode axis."""
+    rows = {
+        "transitions P": run.drift_P, "rewards r": run.drift_r, "utilities g": run.drift_g,
+        "thresholds b": run.drift_b, "optimal policy π*": run.drift_star,
+    }  # fmt: skip
+    policy, window = _restarts(run)
+    restarts = f"restarts: policy every {policy.step:,} episodes, window every {window.step:,}"
+    figure = make_subplots(6, 1, shared_xaxes=True, subplot_titles=[*rows, restarts])
+    for i, (name, change) in enumerate(rows.items(), start=1):
+        figure.add_trace(_line(run, change, name, BLUE), i, 1)
+    figure.update_traces(line_shape="vh")  # a change belongs to the gap before its episode
+    figure.add_traces([_ticks(window, "window"), _ticks(policy, "policy")], 6, 1)
+    figure.update_layout(_layout(run, height=640, showlegend=False))
+    figure.update_annotations(x=0, xanchor="left", font_size=13)
+    figure.update_xaxes(_episode_axis(run) | {"title": None})
+    figure.update_xaxes(_episode_axis(run), row=6)
+    figure.update_yaxes(rangemode="tozero", nticks=4)
+    caption = (
+        "Change since the last measured episode: Σ_h ‖ΔP_h‖₂, Σ_h ‖Δr_h‖₂, Σ_h ‖Δg_h‖₂ and |Δb| "
+        "(both summed over constraints), Σ_h max_x ‖Δπ*_h(·|x)‖₁; below, the episodes in which the "
+        "policy (every L) and the window (every W) start afresh."
+    )
+    return Plot("Drift and restarts", caption, figure)
+
+
+def _ticks(starts: range, row: str) -> go.Scatter:
+    shown = starts[:: -(-len(starts) // MOST_POINTS)]
+    return go.Scatter(
+        x=list(shown),
+        y=[row] * len(shown),
+        name=row,
+        mode="markers",
+        marker={"symbol": "line-ns", "size": 12, "line": {"width": 1.5, "color": BLACK}},
+        hovertemplate="episode %{x:,}",
+    )
