@@ -6,7 +6,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from enum import StrEnum
@@ -20,6 +20,7 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     SpinnerColumn,
+    TaskID,
     TaskProgressColumn,
     TextColumn,
     TimeRemainingColumn,
@@ -208,7 +209,8 @@ def _run(
     if gamma is not None:
         _check.positive("gamma", gamma)
     with _bars() as bars:
-        truth = sd.optima(world, np.arange(0, world.M, measure_every), bars.truth(world.M))
+        measured = np.arange(0, world.M, measure_every)
+        truth = sd.optima(world, measured, bars.truth(measured.size))
         check_feasible(world, truth)
         told: sd.Slater | sd.LocalBudgets
         if knowledge is Known.slater:
@@ -225,34 +227,31 @@ def _run(
             world, agent, seed, noisy=noisy, measure_every=measure_every, truth=truth,
             progress=bars.learning(world.M),
         )  # fmt: skip
-    result.info.update(problem=problem, options=options, world_seed=world_seed)
+    result.info.update(options=options, world_seed=world_seed)
     return result
 
 
 class _Bars:
-    """Two progress bars on stderr; the second says so while it waits for the compiler."""
+    """Progress bars on stderr; a bar says so while it waits for the compiler."""
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
 
-    def truth(self, total: int) -> Any:
-        task = self.progress.add_task("best safe policy of each episode", total=None)
+    def truth(self, total: int) -> Callable[[int], None]:
+        label = "best safe policy of each episode"
+        task = self._task(label, total)
+        return lambda count: self.progress.update(task, advance=count, description=label)
 
-        def advance(count: int) -> None:
-            self.progress.update(task, advance=count, total=total)
+    def learning(self, total: int) -> Callable[[str, int, int], None]:
+        task = self._task("learning", total)
+        return lambda stage, done, _: self.progress.update(task, completed=done, description=stage)
 
-        return advance
-
-    def learning(self, total: int) -> Any:
+    def _task(self, label: str, total: int) -> TaskID:
         from safedrift.kernels import compiled
 
-        waiting = "learning" if compiled() else "compiling, first time only"
-        task = self.progress.add_task(waiting, total=total)
-
-        def advance(stage: str, done: int, total: int) -> None:
-            self.progress.update(task, completed=done, total=total, description=stage)
-
-        return advance
+        return self.progress.add_task(
+            label if compiled() else "compiling, first time only", total=total
+        )
 
 
 @contextmanager

@@ -284,6 +284,7 @@ def make_run(
         baseline_reward=baseline[:, 0],
         baseline_utility=baseline[:, 1:],
         info={
+            "problem": world.name,
             "agent": learner.name,
             "sizes": learner.sizes._asdict(),
             "knowledge": _describe_knowledge(learner),

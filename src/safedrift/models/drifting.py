@@ -50,6 +50,7 @@ class DriftingCMDP:
         utility_weights: ArrayLike | None = None,
         thresholds: ArrayLike | None = None,
     ) -> None:
+        self.name: str | None = None  # shown in results
         self.scenarios = tuple(scenarios)
         _check_scenarios(self.scenarios)
         given = (transition_weights, reward_weights, utility_weights)

@@ -36,7 +36,9 @@ def make(name: str, episodes: int = 20_000, seed: int = 0, **options: Any) -> Dr
     known = [p for p in inspect.signature(build).parameters if p not in ("episodes", "seed")]
     for option in options:
         _check.choice(f"option of {name}", option, known)
-    return build(episodes, seed, **options)
+    world = build(episodes, seed, **options)
+    world.name = name
+    return world
 
 
 def describe(name: str) -> str:

@@ -19,7 +19,7 @@ def setting(run: Run) -> str:
     """Return mode, knowledge, seed and sizes in one line."""
     info = run.info
     known = dict(info["knowledge"])
-    told = ", ".join([str(known.pop("name")), *(f"{key} = {known[key]}" for key in known)])
+    told = ", ".join([str(known.pop("name")), *(f"{key} = {_number(known[key])}" for key in known)])
     sizes = ", ".join(f"{name} = {size:,}" for name, size in info["sizes"].items())
     return f"mode {info['parameters']['mode']} · knowledge {told} · seed {info['seed']} · {sizes}"
 
