@@ -106,7 +106,7 @@ def own_loop(world, agent, seed, noisy=False):
             states.append(int(s))
             actions.append(agent.act(h, int(s)))
             simulation.observe.py_func(
-                arrays, m, h, s, actions[h], noisy, u[H + h * (1 + K) :], values
+                arrays, m, h, s, actions[h], noisy, u, H + h * (1 + K), values
             )
             if h + 1 < H:
                 s = simulation.next_state.py_func(arrays, m, h, s, actions[h], u[h + 1])

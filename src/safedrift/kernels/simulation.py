@@ -55,7 +55,7 @@ def play(world, settings, memory, noisy, action_uniforms, world_uniforms, measur
         for h in range(H):  # Alg. 1, lines 9 and 10
             states[h] = s
             actions[h] = learner.act(h, s, action_uniforms[e, h], memory)
-            observe(world, m, h, s, actions[h], noisy, u_world[H + h * (1 + K) :], values)
+            observe(world, m, h, s, actions[h], noisy, u_world, H + h * (1 + K), values)
             if h + 1 < H:
                 s = next_state(world, m, h, s, actions[h], u_world[h + 1])
         at_cap = learner.end_episode(
@@ -86,46 +86,49 @@ def first_state(world, u):
 def next_state(world, m, h, s, a, u):
     """Draw x' ~ P^m_h(·|s,a): a scenario by its weight, then a successor in that scenario."""
     _, _, S, A = world.rewards.shape
-    index, weight = world.transition_path.scenario[m], world.transition_path.weight[m]
-    n = 0
-    while n + 1 < index.size and (u >= weight[n] or weight[n] == 0.0):
-        u -= weight[n]
-        n += 1
-    while weight[n] == 0.0:  # rounding pushed u past the last scenario in use
-        n -= 1
-    u = min(u / weight[n], 1.0 - 1e-16)
+    scenario, weight = world.transition_path.scenario, world.transition_path.weight
+    j = 0
+    while j + 1 < scenario.shape[1] and (u >= weight[m, j] or weight[m, j] == 0.0):
+        u -= weight[m, j]
+        j += 1
+    while weight[m, j] == 0.0:  # rounding pushed u past the last scenario in use
+        j -= 1
+    u = min(u / weight[m, j], 1.0 - 1e-16)
+    n = scenario[m, j]
     row = (h * S + s) * A + a
     low, high = world.offsets[row], world.offsets[row + 1] - 1
-    cumulative = world.cumulative[index[n]]
     while high - low > 8:
         middle = (low + high) // 2
-        if u < cumulative[middle]:
+        if u < world.cumulative[n, middle]:
             high = middle
         else:
             low = middle + 1
     place = low
-    for j in range(low, high):  # counting instead of stopping avoids a branch per successor
-        place += u >= cumulative[j]
+    for e in range(low, high):  # counting instead of stopping avoids a branch per successor
+        place += u >= world.cumulative[n, e]
     return np.int64(world.states[place])
 
 
 @jit_inline
-def observe(world, m, h, s, a, noisy, uniforms, values):
-    """Write reward and utilities of (h, s, a) to values[:, h]; Bernoulli draws where noisy."""
-    K = values.shape[0] - 1
-    path = world.reward_path
-    for c in range(1 + K):
+def observe(world, m, h, s, a, noisy, uniforms, first, values):
+    """Write reward and utilities of (h, s, a) to values[:, h].
+
+    Where noisy, they are Bernoulli draws with the uniforms from number `first` on.
+    """
+    scenario, weight = world.reward_path.scenario, world.reward_path.weight
+    mean = 0.0
+    for j in range(scenario.shape[1]):
+        mean += weight[m, j] * world.rewards[scenario[m, j], h, s, a]
+    values[0, h] = mean
+    scenario, weight = world.utility_path.scenario, world.utility_path.weight
+    for k in range(values.shape[0] - 1):
         mean = 0.0
-        if c > 0:
-            path = world.utility_path
-        for j in range(path.scenario.shape[1]):
-            n = path.scenario[m, j]
-            mean += path.weight[m, j] * (
-                world.rewards[n, h, s, a] if c == 0 else world.utilities[n, c - 1, h, s, a]
-            )
-        if noisy:
-            mean = 1.0 if uniforms[c] < mean else 0.0
-        values[c, h] = mean
+        for j in range(scenario.shape[1]):
+            mean += weight[m, j] * world.utilities[scenario[m, j], k, h, s, a]
+        values[1 + k, h] = mean
+    if noisy:
+        for c in range(values.shape[0]):
+            values[c, h] = 1.0 if uniforms[first + c] < values[c, h] else 0.0
 
 
 @jit
