@@ -104,7 +104,8 @@ def sparse_world(S, A, H, episodes, visited=10, successors=3):
     rows = H * S * A
     lists = sd.Successors(
         np.arange(rows + 1, dtype=np.int64) * successors,
-        rng.integers(0, visited, rows * successors).astype(np.int32),
+        (np.repeat(rng.integers(0, visited, rows), successors) + np.tile(range(successors), rows))
+        % visited,
         np.tile(rng.dirichlet(np.ones(successors)), rows),
     )
     few = np.random.default_rng(1).random((2, H, visited, A))

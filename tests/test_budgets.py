@@ -318,3 +318,23 @@ def test_gap_beyond_reach_names_the_largest_utility_and_where():
     (limit,) = re.findall(r"below ([0-9.]+)", str(error.value))
     assert float(limit) == pytest.approx(best, rel=1e-5)
     assert_slater_gap(with_gap(world, 0.999 * best), 0.999 * best)
+
+
+def test_mixtures_that_coincide_have_no_variation():
+    """θ1 lies between θ0 and θ2: walking from θ1 to that mixture changes nothing."""
+    rng = np.random.default_rng(0)
+    share = 0.37
+    first, last = rng.random((2, 2, 3, 2))
+    middle = (1 - share) * first + share * last
+    P = rng.dirichlet(np.ones(3), (2, 3, 2))
+    flat = np.full((1, 2, 3, 2), 0.5)
+    scenarios = [sd.TabularCMDP(P, r, flat, [0.5], [1, 0, 0]) for r in (first, middle, last)]
+    world = sd.DriftingCMDP(scenarios, [[0, 1, 0], [1 - share, 0, share]])
+    for norm in ("l2", "l1"):
+        assert sd.variation(world, norm).r.max() < 1e-14
+
+
+def test_optima_of_some_episodes_are_not_enough_for_the_budgets():
+    world = sd.problems.make("random", episodes=10)
+    with pytest.raises(ValueError, match="found must be the optima of all 10 episodes; got 5"):
+        sd.budgets(world, sd.optima(world, np.arange(5)))

@@ -97,7 +97,7 @@ def test_sizes_must_be_positive_integers(name, sizes, error, message):
         (lambda: drift.abrupt(5, 3, -1), ValueError, r"switches must be .*; got -1"),
         (lambda: drift.abrupt(5, 3, 1.5), TypeError, r"switches must be an integer; got 1\.5"),
         (lambda: drift.abrupt(5, 3, [2, 5]), ValueError,
-         r"switches must be in \[1, M\) = \[1, 5\); got 5 at index 1"),
+         r"switches must be in \[1, 4\]; got 5 at index 1"),
         (lambda: drift.abrupt(5, 3, [0]), ValueError, r"switches must be in .*; got 0 at index 0"),
         (lambda: drift.periodic(5, 3, 0), ValueError, "period must be > 0; got 0"),
         (lambda: drift.periodic(5, 3, -2.0), ValueError, r"period must be > 0; got -2\.0"),

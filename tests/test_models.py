@@ -143,9 +143,9 @@ def listed(**changes):
          "transitions.probabilities must be >= 0; got -0.25 at index 0"),
         ({"probabilities": [0.25, np.nan, 1.0]},
          "transitions.probabilities must be finite; got nan at index 1"),
-        ({"states": [0, 1, 2]}, "transitions.states must be in [0, S) = [0, 2); got 2 at index 2"),
+        ({"states": [0, 1, 2]}, "transitions.states must be in [0, 1]; got 2 at index 2"),
         ({"states": [0, -1, 1]},
-         "transitions.states must be in [0, S) = [0, 2); got -1 at index 1"),
+         "transitions.states must be in [0, 1]; got -1 at index 1"),
         ({"states": [0, 1]}, "transitions.states must be of shape (3,); got (2,)"),
         ({"offsets": [0, 3]},
          "transitions.offsets must be of shape (H*S*A + 1,) = (3,); got (2,)"),
@@ -296,8 +296,8 @@ WRONG_WEIGHTS = [
     ([[1.0, 0.0], [0.0, 1.0]], "{name} must be an array of shape (M, 3); got shape (2, 2)"),
     ([0.5, 0.5, 0.0], "{name} must be an array of shape (M, 3); got shape (3,)"),
     (np.zeros((0, 3)), "{name} must be an array of shape (M, 3); got shape (0, 3)"),
-    ([0, 3], "{name} must be scenario numbers in [0, 3); got 3 at index 1"),
-    ([-1, 0], "{name} must be scenario numbers in [0, 3); got -1 at index 0"),
+    ([0, 3], "{name} must be in [0, 2]; got 3 at index 1"),
+    ([-1, 0], "{name} must be in [0, 2]; got -1 at index 0"),
 ]  # fmt: skip
 
 
@@ -543,3 +543,17 @@ def test_world_says_its_sizes(scenarios):
     world = DriftingCMDP(scenarios, np.zeros(4, int))
     assert (world.M, world.H, world.S, world.A, world.K) == (4, H, S, A, K)
     assert re.fullmatch(r"DriftingCMDP\(M=4, H=2, S=3, A=2, K=2, scenarios=3\)", repr(world))
+
+
+def test_a_successor_may_not_stand_twice_in_a_row():
+    lists = sd.Successors(np.array([0, 2]), np.array([0, 0]), np.array([0.3, 0.7]))
+    one = np.full((1, 1, 1), 0.5)
+    with pytest.raises(ValueError, match=r"distinct states; got 0 twice at index \(0, 0, 0\)"):
+        sd.TabularCMDP(lists, one, one[None], [0.5], [1.0])
+
+
+def test_paths_cannot_be_written():
+    world = sd.problems.make("random", episodes=5)
+    for path in (world.transition_path, world.reward_path, world.utility_path):
+        with pytest.raises(ValueError, match="read-only"):
+            path.weight[0, 0] = 0.5

@@ -239,9 +239,14 @@ def test_random_world_follows_a_path_of_your_own():
         ({"constraints": 0}, ValueError, "constraints must be an integer >= 1; got 0"),
         ({"scenarios": 0}, ValueError, "scenarios must be an integer >= 1; got 0"),
         ({"weights": [[1, 0, 0], [0.5, 0.6, 0]]}, ValueError,
-         "each row of weights must be a distribution (sum 1); got 1.1 at index 1"),
+         "weights must be an array of shape (40, 3); got shape (2, 3)"),
         ({"B_P": "much"}, TypeError, "B_P must be a number; got 'much'"),
     ],
 )  # fmt: skip
 def test_wrong_options_of_the_random_world(options, error, message):
     refused(error, message, "random", **options)
+
+
+def test_a_short_maze_moves_its_target_less_often():
+    assert make("maze", episodes=2).M == 2
+    refused(ValueError, "moves must be an integer >= 0; got -1", "maze", moves=-1)

@@ -169,7 +169,7 @@ def test_large_sparse_world_needs_no_square_array():
     rows = H * S * A
     lists = sd.Successors(
         np.arange(rows + 1) * 3,
-        rng.integers(0, 50, rows * 3).astype(np.int32),
+        (np.repeat(rng.integers(0, 50, rows), 3) + np.tile([0, 1, 2], rows)) % 50,
         np.tile([0.5, 0.3, 0.2], rows),
     )
     cmdp = sd.TabularCMDP(

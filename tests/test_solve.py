@@ -656,3 +656,23 @@ def test_a_mixture_of_scenarios_has_the_optimum_of_the_mixed_arrays():
     b = 0.25 * scenarios[0].thresholds + 0.75 * scenarios[1].thresholds
     single = solve(TabularCMDP(P, r, g, b, scenarios[0].initial))
     assert_same_optima(optima(mixture), [single] * 3)
+
+
+@pytest.mark.parametrize(
+    ("policy", "sentence"),
+    [
+        (np.ones((1, 1, 1)), "policy must be an array of shape"),
+        (np.full((5, 5, 3), 5.0), "each row of policy must be a distribution"),
+        (np.full((5, 5, 3), -1.0), "policy must be >= 0; got -1.0"),
+    ],
+)
+def test_evaluate_refuses_what_is_not_a_policy(policy, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        sd.evaluate(sd.problems.make("random", episodes=1).at(0), policy)
+
+
+@pytest.mark.parametrize("episodes", [[], [10], [-1], [[0]]])
+def test_optima_refuse_episodes_that_are_not_there(episodes):
+    world = sd.problems.make("random", episodes=10)
+    with pytest.raises(ValueError, match="episodes must be"):
+        sd.optima(world, np.array(episodes, dtype=int))

@@ -17,7 +17,7 @@ IntArray = NDArray[np.int64]
 
 def fail(name: str, allowed: str, got: object, where: object = None) -> NoReturn:
     """Raise a ValueError with the one sentence every user of the library sees."""
-    place = "" if where is None else f" at index {where}"
+    place = "" if where is None or where == () else f" at index {where}"
     raise ValueError(f"{name} must be {allowed}; got {got}{place}")
 
 
@@ -63,13 +63,17 @@ def distribution(name: str, array: FloatArray, tolerance: float = 1e-9) -> None:
     )
 
 
-def positive(name: str, value: float, *, upper: float = np.inf, closed: bool = True) -> float:
+def positive(
+    name: str, value: float, *, upper: float = np.inf, closed: bool = True, infinite: bool = False
+) -> float:
     """Return `value` as a float in (0, upper] (or (0, upper) where not `closed`)."""
     number = real(name, value)
     inside = 0 < number <= upper if closed else 0 < number < upper
     if not inside:
         limit = "> 0" if np.isinf(upper) else f"in (0, {upper:g}{']' if closed else ')'}"
         fail(name, limit, value)
+    if np.isinf(number) and not infinite:
+        fail(name, "finite", value)
     return number
 
 
@@ -80,6 +84,18 @@ def real(name: str, value: object) -> float:
     if np.isnan(value):
         fail(name, "a number", "nan")
     return float(value)
+
+
+def integers(name: str, value: object, lower: int, upper: int) -> IntArray:
+    """Return `value` as a one-dimensional array of at least one integer in [lower, upper]."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"{name} must be integers; got {array.dtype}")
+    if array.ndim != 1 or array.size == 0:
+        fail(name, "a list of at least one integer", f"shape {array.shape}")
+    ok = (array >= lower) & (array <= upper)
+    everywhere(name, array, ok, f"in [{lower}, {upper}]")
+    return np.array(array, dtype=np.int64)
 
 
 def integer(name: str, value: object, *, lower: int = 1, upper: int | None = None) -> int:

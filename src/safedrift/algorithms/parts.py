@@ -60,7 +60,7 @@ class DualStep:
             value = _check.real(name, getattr(self, name))
             if value < 0 or np.isinf(value):
                 _check.fail(name, "finite and >= 0", value)
-        _check.positive("chi", self.chi)
+        _check.positive("chi", self.chi, infinite=True)
         _check.choice("feed", self.feed, FEEDS)
 
 

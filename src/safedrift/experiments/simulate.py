@@ -118,7 +118,8 @@ def _learn(
             measured[done : done + B], policies, record,
         )  # fmt: skip
         part = slice(written, written + ahead.size)
-        values[part] = evaluate_episodes(world, done + ahead, policies)
+        if ahead.size:
+            values[part] = evaluate_episodes(world, done + ahead, policies)
         records.append(record)
         done += B
         written += ahead.size

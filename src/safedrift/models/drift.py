@@ -50,10 +50,11 @@ def abrupt(
         if seed is None:
             times = np.arange(1, count + 1) * M // (count + 1)
         else:
-            times = np.random.default_rng(seed).choice(M - 1, count, replace=False) + 1
+            times = _generator(seed).choice(M - 1, count, replace=False) + 1
     else:
-        times = np.asarray(switches, dtype=np.int64)
-        _check.everywhere("switches", times, (times >= 1) & (times < M), f"in [1, M) = [1, {M})")
+        times = np.zeros(0, np.int64)
+        if np.size(switches):
+            times = _check.integers("switches", switches, 1, M - 1)
     segment = np.zeros(M, dtype=np.int64)
     segment[np.unique(times)] = 1
     return _one_hot(np.cumsum(segment) % N, N)
@@ -80,7 +81,9 @@ def periodic(
     """
     M, N = _sizes(episodes, scenarios)
     period = M / 4 if period is None else _check.positive("period", period)
-    angle = 2 * np.pi * (np.arange(M) / period + _check.real("phase", phase))
+    if not np.isfinite(_check.real("phase", phase)):
+        _check.fail("phase", "finite", phase)
+    angle = 2 * np.pi * (np.arange(M) / period + phase)
     return _interpolate((N - 1) * (1 - np.cos(angle)) / 2, N)
 
 
@@ -88,7 +91,7 @@ def random_walk(episodes: int, scenarios: int, step: float = 0.02, seed: int = 0
     """Walk on the simplex: Gaussian steps of size `step`, projected back onto the simplex."""
     M, N = _sizes(episodes, scenarios)
     step = _check.positive("step", step)
-    noise = np.random.default_rng(seed).normal(0.0, step, (M, N))
+    noise = _generator(seed).normal(0.0, step, (M, N))
     weights = np.empty((M, N))
     weights[0] = 1 / N
     for m in range(1, M):
@@ -103,7 +106,7 @@ def bursts(
     M, N = _sizes(episodes, scenarios)
     count = _check.integer("count", count, lower=0)
     length = max(1, M // 20) if length is None else _check.integer("length", length)
-    starts = np.sort(np.random.default_rng(seed).integers(0, M, count))
+    starts = np.sort(_generator(seed).integers(0, M, count))
     path = np.zeros(M, dtype=np.int64)
     for number, start in enumerate(starts):
         path[start : start + length] = 1 + number % (N - 1) if N > 1 else 0
@@ -119,6 +122,10 @@ def alternating(episodes: int, scenarios: int, every: int = 1) -> FloatArray:
 
 def _sizes(episodes: int, scenarios: int) -> tuple[int, int]:
     return _check.integer("episodes", episodes), _check.integer("scenarios", scenarios)
+
+
+def _generator(seed: int) -> np.random.Generator:
+    return np.random.default_rng(_check.integer("seed", seed, lower=0))
 
 
 def _one_hot(path: np.ndarray, N: int) -> FloatArray:

@@ -143,9 +143,9 @@ class DriftingCMDP:
             np.stack([s.utilities for s in self.scenarios]),
             support.astype(np.int32),
             initial[support],
-            self.transition_path,
-            self.reward_path,
-            self.utility_path,
+            _thawed(self.transition_path),
+            _thawed(self.reward_path),
+            _thawed(self.utility_path),
             self.thresholds.copy(),
         )
 
@@ -186,14 +186,26 @@ def _as_path(name: str, weights: ArrayLike, N: int) -> Path:
     """Check weights and keep the non-zero ones of each row."""
     raw = np.asarray(weights)
     if raw.dtype.kind in "iu" and raw.ndim == 1:
-        _check.everywhere(name, raw, (raw >= 0) & (raw < N), f"scenario numbers in [0, {N})")
-        return Path(raw.astype(np.int32)[:, None], np.ones((raw.size, 1)))
+        numbers = _check.integers(name, raw, 0, N - 1)
+        return _frozen(Path(numbers.astype(np.int32)[:, None], np.ones((raw.size, 1))))
     dense = _check.floats(name, weights, ("M", N))
     _check.distribution(name, dense)
     J = int((dense > 0).sum(axis=1).max())
     # The J largest of a row contain all its non-zero weights; scenario order keeps sums stable.
     index = np.sort(np.argsort(-dense, axis=1, kind="stable")[:, :J], axis=1)
-    return Path(index.astype(np.int32), np.take_along_axis(dense, index, axis=1))
+    kept = np.take_along_axis(dense, index, axis=1)
+    return _frozen(Path(index.astype(np.int32), kept / kept.sum(axis=1, keepdims=True)))
+
+
+def _frozen(path: Path) -> Path:
+    for array in path:
+        array.setflags(write=False)
+    return path
+
+
+def _thawed(path: Path) -> Path:
+    """Copy for the kernels, which are compiled for writable arrays only."""
+    return Path(path.scenario.copy(), path.weight.copy())
 
 
 def _mix(path: Path, m: int, bank: FloatArray) -> FloatArray:

@@ -112,13 +112,19 @@ def successor_lists(transitions: FloatArray) -> Successors:
     rows = np.ascontiguousarray(transitions).reshape(-1, S)
     row, state = np.nonzero(rows)
     offsets = np.concatenate(([0], np.cumsum(np.bincount(row, minlength=rows.shape[0]))))
-    return Successors(offsets.astype(np.int64), state.astype(np.int32), rows[row, state])
+    return _frozen(Successors(offsets.astype(np.int64), state.astype(np.int32), rows[row, state]))
+
+
+def _frozen(lists: Successors) -> Successors:
+    for array in lists:
+        array.setflags(write=False)
+    return lists
 
 
 def _checked_successors(given: Successors, H: int, S: int, A: int) -> Successors:
     rows = H * S * A
-    offsets = np.array(given.offsets, dtype=np.int64)
-    states = np.array(given.states, dtype=np.int32)
+    offsets = _check.integers("transitions.offsets", given.offsets, 0, np.iinfo(np.int64).max)
+    states = _check.integers("transitions.states", given.states, 0, S - 1).astype(np.int32)
     probabilities = _check.floats("transitions.probabilities", given.probabilities, ("entries",))
     if offsets.shape != (rows + 1,):
         _check.fail("transitions.offsets", f"of shape (H*S*A + 1,) = ({rows + 1},)", offsets.shape)
@@ -127,17 +133,20 @@ def _checked_successors(given: Successors, H: int, S: int, A: int) -> Successors
     if offsets[0] != 0 or offsets[-1] != states.size:
         _check.fail("transitions.offsets", f"from 0 to {states.size}", (offsets[0], offsets[-1]))
     _check.everywhere("row lengths of transitions", np.diff(offsets), np.diff(offsets) >= 1, ">= 1")
-    inside = (states >= 0) & (states < S)
-    _check.everywhere("transitions.states", states, inside, f"in [0, S) = [0, {S})")
     _check.everywhere("transitions.probabilities", probabilities, probabilities >= 0, ">= 0")
     total = np.add.reduceat(probabilities, offsets[:-1])
     wrong = np.flatnonzero(np.abs(total - 1) > 1e-9)
     if wrong.size:
         where = tuple(int(i) for i in np.unravel_index(wrong[0], (H, S, A)))
         _check.fail("each row of transitions", "a distribution (sum 1)", total[wrong[0]], where)
-    for array in (offsets, states):
-        array.setflags(write=False)
-    return Successors(offsets, states, probabilities)
+    row = np.repeat(np.arange(rows), np.diff(offsets))
+    order = np.lexsort((states, row))
+    twice = (np.diff(row[order]) == 0) & (np.diff(states[order]) == 0)
+    if twice.any():
+        again = order[np.flatnonzero(twice)[0] + 1]
+        where = tuple(int(i) for i in np.unravel_index(row[again], (H, S, A)))
+        _check.fail("successors of each row", "distinct states", f"{states[again]} twice", where)
+    return _frozen(Successors(offsets, states, probabilities))
 
 
 def from_costs(costs: FloatArray, limits: FloatArray, H: int) -> tuple[FloatArray, FloatArray]:
@@ -152,6 +161,9 @@ def from_costs(costs: FloatArray, limits: FloatArray, H: int) -> tuple[FloatArra
     limits : array (..., K)
         Largest allowed expected cost of an episode, in [0, H).
     """
+    H = _check.integer("H", H)
+    costs = np.asarray(costs, dtype=np.float64)
+    _check.everywhere("costs", costs, (costs >= 0) & (costs <= 1), "in [0, 1]")
     limits = np.asarray(limits, dtype=np.float64)
     _check.everywhere("limits", limits, (limits >= 0) & (limits < H), f"in [0, H) = [0, {H})")
-    return 1.0 - np.asarray(costs, dtype=np.float64), H - limits
+    return 1.0 - costs, H - limits

@@ -73,6 +73,8 @@ def budgets(world: DriftingCMDP, found: Optima | None = None, norm: str = "l2") 
     """
     change = variation(world, norm)
     found = optima(world) if found is None else found
+    if found.episodes.size != world.M:
+        _check.fail("found", f"the optima of all {world.M} episodes", f"{found.episodes.size}")
     return Budgets(
         P=float(change.P.sum()),
         r=float(change.r.sum()),
@@ -125,8 +127,11 @@ def _from_distances(
     banks: list[FloatArray],
     squares: dict[tuple[int, int], FloatArray],
 ) -> FloatArray:
-    """sqrt(-½ Σ_ij Δw_i Δw_j ‖θ_i - θ_j‖²) per bank; squared distances are kept in `squares`."""
-    total = np.zeros(len(banks))
+    """sqrt(-½ Σ_ij Δw_i Δw_j ‖θ_i - θ_j‖²) per bank; squared distances are kept in `squares`.
+
+    Where the terms nearly cancel (mixtures that almost coincide), from the definition instead.
+    """
+    total, terms = np.zeros(len(banks)), np.zeros(len(banks))
     for x in range(index.size):
         for y in range(x):
             pair = (int(index[x]), int(index[y]))
@@ -134,7 +139,10 @@ def _from_distances(
                 difference = [bank[pair[0]] - bank[pair[1]] for bank in banks]
                 squares[pair] = np.array([d @ d for d in difference])
             total -= delta[x] * delta[y] * squares[pair]
-    return np.sqrt(np.maximum(total, 0))
+            terms += np.abs(delta[x] * delta[y]) * squares[pair]
+    if (total < 1e-4 * terms).any():
+        return _size(delta, index, banks, "l2", None)
+    return np.sqrt(total)
 
 
 def _size(
@@ -147,7 +155,7 @@ def _size(
     """Norm of Σ_n Δw_n bank[n] per bank, from the definition."""
     found = np.empty(len(banks))
     for i, bank in enumerate(banks):
-        change = delta @ bank[index]
+        change = delta[1:] @ (bank[index[1:]] - bank[index[0]])  # the weights of a change sum to 0
         if norm == "l2":
             found[i] = np.sqrt(change @ change)
         else:

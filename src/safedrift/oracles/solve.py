@@ -16,6 +16,7 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import coo_array, csr_array, hstack
 
+from safedrift import _check
 from safedrift._check import FloatArray, IntArray
 from safedrift.kernels import exact
 from safedrift.kernels.types import World
@@ -76,9 +77,10 @@ class Optima:
 
 def evaluate(cmdp: TabularCMDP, policy: FloatArray) -> FloatArray:
     """Return (V_r, V_g,1, ..., V_g,K) of a policy (H, S, A), exactly."""
+    checked = _check.floats("policy", policy, cmdp.shape[:3])
+    _check.distribution("policy", checked)
     world = DriftingCMDP([cmdp], np.zeros(1, np.int64))
-    values = evaluate_episodes(world, np.zeros(1, np.int64), np.asarray(policy)[None])
-    return np.asarray(values[0])
+    return np.asarray(evaluate_episodes(world, np.zeros(1, np.int64), checked[None])[0])
 
 
 def evaluate_episodes(world: DriftingCMDP, episodes: IntArray, policies: FloatArray) -> FloatArray:
@@ -87,8 +89,13 @@ def evaluate_episodes(world: DriftingCMDP, episodes: IntArray, policies: FloatAr
     A single policy (1, H, S, A) is taken for all of them.
     """
     arrays, rewards = _with_signal_axis(world)
-    policies = np.ascontiguousarray(policies, dtype=np.float64)
-    episodes = np.ascontiguousarray(episodes, dtype=np.int64)
+    episodes = _check.integers("episodes", episodes, 0, world.M - 1)
+    policies = np.array(policies, dtype=np.float64, order="C", copy=None)
+    shape = (world.H, world.S, world.A)
+    if policies.shape not in ((episodes.size, *shape), (1, *shape)):
+        _check.fail("policies", f"of shape {(episodes.size, *shape)}", policies.shape)
+    if not policies.flags.writeable:
+        policies = policies.copy()  # the kernels are compiled for writable arrays only
     out = np.empty((episodes.size, 1 + world.K))
 
     def work(part: slice) -> None:
@@ -101,6 +108,7 @@ def evaluate_episodes(world: DriftingCMDP, episodes: IntArray, policies: FloatAr
 
 def safest_utilities(world: DriftingCMDP, episodes: IntArray) -> FloatArray:
     """Return the utilities (n, K) of the policy that maximises their sum in each listed episode."""
+    episodes = _check.integers("episodes", episodes, 0, world.M - 1)
     out = np.empty((episodes.size, world.K))
 
     def work(part: slice) -> None:
@@ -140,7 +148,7 @@ def optima(
     """
     if episodes is None:
         episodes = np.arange(world.M)
-    episodes = np.asarray(episodes, dtype=np.int64)
+    episodes = _check.integers("episodes", episodes, 0, world.M - 1)
     _, version = world.distinct
     # Consecutive repeats of a world change nothing; keep the first of each run.
     fresh = np.concatenate(([True], np.diff(version[episodes]) != 0))

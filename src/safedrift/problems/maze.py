@@ -51,6 +51,8 @@ def maze(
     """Return the maze; see the module for its story. `seed` is not used: nothing here is random."""
     size = _check.integer("size", size, lower=4)
     H = _check.integer("horizon", horizon, lower=size)
+    M = _check.integer("episodes", episodes)
+    moves = min(_check.integer("moves", moves, lower=0), M - 1)
     hazard_budget = _check.positive("hazard_budget", hazard_budget, upper=H, closed=False)
     if not 0 <= _check.real("slip", slip) < 1:
         _check.fail("slip", "in [0, 1)", slip)
@@ -64,7 +66,7 @@ def maze(
         rewards = np.zeros((H, S, 4))
         rewards[:, target] = 1.0
         scenarios.append(TabularCMDP(transitions, rewards, utilities, thresholds, np.eye(S)[start]))
-    return DriftingCMDP(scenarios, drift.abrupt(episodes, len(scenarios), moves))
+    return DriftingCMDP(scenarios, drift.abrupt(M, len(scenarios), moves))
 
 
 def _layout(size: int, slip: float) -> tuple[FloatArray, np.ndarray, int, list[int]]:

@@ -82,11 +82,12 @@ def random(
     A, K = _check.integer("actions", actions), _check.integer("constraints", constraints)
     J = S if successors is None else _check.integer("successors", successors, upper=S)
     gamma = _check.positive("gamma", gamma, upper=H, closed=False)
+    seed = _check.integer("seed", seed, lower=0)
     rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
     P, r, g = _draw(rng, N, H, S, A, K, J)
     path = DRIFTS[_check.choice("drift", drift, tuple(DRIFTS))](M, N, seed)
     if weights is not None:
-        path = np.asarray(weights, dtype=np.float64)
+        path = _check.floats("weights", weights, (M, N))
     world = DriftingCMDP(_scenarios(P, r, g), path)
     wanted = {"B_P": B_P, "B_r": B_r, "B_g": B_g}
     if any(value is not None for value in wanted.values()):
