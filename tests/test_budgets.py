@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 
 import naive
+import safedrift as sd
 from conftest import dense, drifting_worlds, random_scenarios, random_transitions, rebuilt
 from safedrift import (
     DriftingCMDP,

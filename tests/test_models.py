@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+import safedrift as sd
 from conftest import as_lists, drifting_worlds, random_cmdp, random_scenarios, rebuilt
 from safedrift import DriftingCMDP, Successors, TabularCMDP, drift, from_costs
 

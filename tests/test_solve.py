@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import naive
+import safedrift as sd
 from conftest import as_lists, dense, random_cmdp, random_scenarios, rebuilt
 from safedrift import DriftingCMDP, TabularCMDP, drift, evaluate, optima, solve
 from safedrift.oracles import chunks, evaluate_episodes, safest_utilities

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from safedrift.kernels.types import FloatArray, IndexArray, jit, jit_part
+from safedrift.kernels.types import FloatArray, IndexArray, jit, jit_open, jit_part
 
 OPTIMAL, INFEASIBLE = 0.0, 1.0
 MAX_ITERATIONS = 200
@@ -45,17 +45,20 @@ def make_scratch(entries: int, H: int, S: int, A: int) -> Scratch:
 # ---------------------------------------------------------------- the world of one episode
 
 
-@jit_part
-def mix_transitions(world, m, p):
-    """Write the transition probabilities of episode m to p, one per successor entry."""
-    index, weight = world.transition_path.scenario, world.transition_path.weight
-    for e in range(p.size):
-        p[e] = 0.0
-    for j in range(index.shape[1]):
-        if weight[m, j] > 0.0:
-            n = index[m, j]
-            for e in range(p.size):
-                p[e] += weight[m, j] * world.probabilities[n, e]
+@jit_open
+def transitions_of(world, m, scratch):
+    """Transition probabilities of episode m, one per successor entry; mixed where they must be."""
+    scenario, weight = world.transition_path.scenario, world.transition_path.weight
+    p = world.probabilities[scenario[m, 0]]
+    if scenario.shape[1] > 1:
+        p = scratch.p
+        for e in range(p.size):
+            p[e] = 0.0
+        for j in range(scenario.shape[1]):
+            if weight[m, j] > 0.0:
+                for e in range(p.size):
+                    p[e] += weight[m, j] * world.probabilities[scenario[m, j], e]
+    return p
 
 
 @jit_part
@@ -115,14 +118,9 @@ def evaluate_policies(world, rewards, episodes, policies, out, scratch):
     policies : (n, H, S, A), or (1, H, S, A) for one policy in all episodes
     out : (n, 1+K)
     """
-    path = world.transition_path
     for i in range(episodes.size):
         m = episodes[i]
-        p = scratch.p
-        if path.scenario.shape[1] == 1:
-            p = world.probabilities[path.scenario[m, 0]]
-        else:
-            mix_transitions(world, m, p)
+        p = transitions_of(world, m, scratch)
         policy = policies[min(i, policies.shape[0] - 1)]
         mix_signal(rewards, world.reward_path, m, 0, scratch.r)
         out[i, 0] = policy_value(world, p, scratch.r, policy, scratch.V)
@@ -195,15 +193,10 @@ def line_of(world, p, r, g, actions, V):
 def safest_utilities(world, episodes, out, scratch):
     """out[i] (K,) = utilities of the policy that maximises their sum in episodes[i]."""
     _, K, H, S, A = world.utilities.shape
-    path = world.transition_path
     total, signal = scratch.r, scratch.g
     for i in range(episodes.size):
         m = episodes[i]
-        p = scratch.p
-        if path.scenario.shape[1] == 1:
-            p = world.probabilities[path.scenario[m, 0]]
-        else:
-            mix_transitions(world, m, p)
+        p = transitions_of(world, m, scratch)
         for k in range(K):
             mix_signal(world.utilities, world.utility_path, m, k, signal)
             for h in range(H):
@@ -354,17 +347,12 @@ def solve_episodes(world, rewards, episodes, first, numbers, changes, policies, 
     policies : (n, H, S, A) written, or (0, H, S, A)
     """
     _, _, H, S, A = rewards.shape
-    path = world.transition_path
     left, right = scratch.left, scratch.right
     warm = False
     for j in range(episodes.size):
         i = j - first
         m = episodes[j]
-        p = scratch.p
-        if path.scenario.shape[1] == 1:
-            p = world.probabilities[path.scenario[m, 0]]
-        else:
-            mix_transitions(world, m, p)
+        p = transitions_of(world, m, scratch)
         mix_signal(rewards, world.reward_path, m, 0, scratch.r)
         mix_signal(world.utilities, world.utility_path, m, 0, scratch.g)
         found = intersect_lines(
