@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from safedrift import DriftingCMDP, optima, solve, variation
+from safedrift import PROPDPPO, DriftingCMDP, Slater, optima, simulate, solve, variation
 from safedrift.problems import PROBLEMS, describe, make
 
 M = 40
@@ -250,3 +250,16 @@ def test_wrong_options_of_the_random_world(options, error, message):
 def test_a_short_maze_moves_its_target_less_often():
     assert make("maze", episodes=2).M == 2
     refused(ValueError, "moves must be an integer >= 0; got -1", "maze", moves=-1)
+
+
+def test_the_demo_learns_in_every_segment_and_its_violation_falls():
+    world = make("maze", episodes=20_000)
+    run = simulate(world, PROPDPPO.for_problem(world, Slater(0.49)), seed=0, measure_every=5)
+    for end in (5_000, 10_000, 15_000, 20_000):
+        late = (run.episodes >= end - 500) & (run.episodes < end)
+        assert run.regret[late].mean() <= run.baseline_regret[late].mean() / 4
+    per_episode = run.violation[:, 0] / (run.episodes + 5)
+    early, middle, late = (
+        per_episode[np.searchsorted(run.episodes, m)] for m in (500, 4_000, 19_000)
+    )
+    assert early > middle > late

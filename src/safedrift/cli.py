@@ -31,7 +31,7 @@ from rich.text import Text
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     help="Safe reinforcement learning in a world that drifts.",
 )
@@ -65,7 +65,7 @@ def _main() -> None:
 @app.command()
 def run(
     problem: Annotated[
-        str, typer.Argument(help="Name of a world; `safedrift problems` lists them.")
+        str, typer.Argument(help="Name of a world; "safedrift problems" lists them.")
     ],
     episodes: Annotated[
         int, typer.Option("--episodes", "-n", help="M, how many episodes.")
@@ -84,7 +84,7 @@ def run(
         typer.Option(help="Constants: as the paper prints them, repaired, or measured to work."),
     ] = Mode.practical,
     rho: Annotated[float, typer.Option(help="Theorem 3's trade-off, in [1/3, 1/2].")] = 0.5,
-    noisy: Annotated[bool, typer.Option(help="Observe Bernoulli rewards and utilities.")] = False,
+    noisy: Annotated[bool, typer.Option("--noisy", help="Observe Bernoulli rewards and utilities.")] = False,
     measure_every: Annotated[
         int, typer.Option(help="Exact values of every n-th episode only (for large worlds).")
     ] = 1,
@@ -106,7 +106,7 @@ def run(
     out: Annotated[
         Path | None, typer.Option(help="New folder for the results; runs/... by default.")
     ] = None,
-    force: Annotated[bool, typer.Option(help="Replace results already in --out.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace results already in --out.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the summary as JSON and nothing else.")
     ] = False,
@@ -117,18 +117,15 @@ def run(
     the best safe policy of *every* episode is computed, so the dynamic regret DR and the long-run
     violation CV shown are exact, not estimated.
 
-    Leaves three files: [bold]report.html[/bold] to look at, [bold]run.parquet[/bold] with every
-    number of every episode, [bold]summary.json[/bold].
+    Leaves three files: **report.html** to look at, **run.parquet** with every number of every
+    episode, **summary.json**.
 
-    [bold]Examples[/bold]
+    **Examples**
 
-      safedrift run maze
-
-      safedrift run maze --knowledge local-budgets --set eta=0.1 --out runs/first
-
-      safedrift run random -n 5000 -o states=8 -o drift=periodic -o gamma=0.3
-
-      safedrift run random -n 100000 --mode printed     (and read what it says)
+    - safedrift run maze
+    - safedrift run maze --knowledge local-budgets --set eta=0.1 --out runs/first
+    - safedrift run random -n 5000 -o states=8 -o drift=periodic -o gamma=0.3
+    - safedrift run random -n 100000 --mode printed (and read what it says)
     """
     with _sentences():
         folder = _folder(out, force, f"{problem}-{mode.value}-{knowledge.value}-seed{seed}")
