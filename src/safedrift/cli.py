@@ -65,7 +65,7 @@ def _main() -> None:
 @app.command()
 def run(
     problem: Annotated[
-        str, typer.Argument(help="Name of a world; "safedrift problems" lists them.")
+        str, typer.Argument(help="Name of a world ('safedrift problems' lists them).")
     ],
     episodes: Annotated[
         int, typer.Option("--episodes", "-n", help="M, how many episodes.")
@@ -84,7 +84,9 @@ def run(
         typer.Option(help="Constants: as the paper prints them, repaired, or measured to work."),
     ] = Mode.practical,
     rho: Annotated[float, typer.Option(help="Theorem 3's trade-off, in [1/3, 1/2].")] = 0.5,
-    noisy: Annotated[bool, typer.Option("--noisy", help="Observe Bernoulli rewards and utilities.")] = False,
+    noisy: Annotated[
+        bool, typer.Option("--noisy", help="Observe Bernoulli rewards and utilities.")
+    ] = False,
     measure_every: Annotated[
         int, typer.Option(help="Exact values of every n-th episode only (for large worlds).")
     ] = 1,
@@ -106,7 +108,9 @@ def run(
     out: Annotated[
         Path | None, typer.Option(help="New folder for the results; runs/... by default.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace results already in --out.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace results already in --out.")
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the summary as JSON and nothing else.")
     ] = False,
