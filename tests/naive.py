@@ -224,3 +224,18 @@ def variation(cmdps):
                 out["g_l2"][m, k, h] = np.sqrt((dg**2).sum())
                 out["g_l1"][m, k, h] = np.abs(dg).max()
     return out
+
+
+# ---------------------------------------------------------------- drift
+
+
+def project_to_simplex(x):
+    """argmin ‖y - x‖ over the simplex: (x - t)_+ with the t, found by bisection, that sums to 1."""
+    low, high = x.min() - 1, x.max()
+    for _ in range(200):
+        middle = (low + high) / 2
+        if np.maximum(x - middle, 0).sum() > 1:
+            low = middle
+        else:
+            high = middle
+    return np.maximum(x - high, 0)

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import naive
 from safedrift import drift
 from safedrift.models.drift import _project_to_simplex
 
@@ -262,3 +263,14 @@ def test_projection_is_the_nearest_point_of_the_simplex(point, seed):
     corners = np.eye(point.size)
     for other in (*others, *corners):
         assert (point - found) @ (other - found) <= 1e-9
+
+
+@pytest.mark.parametrize("N", [1, 2, 3, 8])
+@pytest.mark.parametrize("step", [0.01, 0.5, 20.0])
+def test_random_walk_projects_each_step_onto_the_simplex(N, step):
+    steps = np.random.default_rng(5).normal(0.0, step, (60, N))
+    walk = drift.random_walk(60, N, step=step, seed=5)
+    np.testing.assert_array_equal(walk[0], 1 / N)
+    for m in range(1, 60):
+        expected = naive.project_to_simplex(walk[m - 1] + steps[m])
+        np.testing.assert_allclose(walk[m], expected, atol=1e-12)

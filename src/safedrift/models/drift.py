@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from safedrift import _check
 from safedrift._check import FloatArray
+from safedrift.kernels.walk import walk_on_simplex
 
 __all__ = [
     "abrupt",
@@ -91,11 +92,8 @@ def random_walk(episodes: int, scenarios: int, step: float = 0.02, seed: int = 0
     """Walk on the simplex: Gaussian steps of size `step`, projected back onto the simplex."""
     M, N = _sizes(episodes, scenarios)
     step = _check.positive("step", step)
-    noise = _generator(seed).normal(0.0, step, (M, N))
-    weights = np.empty((M, N))
-    weights[0] = 1 / N
-    for m in range(1, M):
-        weights[m] = _project_to_simplex(weights[m - 1] + noise[m])
+    weights = np.full((M, N), 1 / N)
+    walk_on_simplex(_generator(seed).normal(0.0, step, (M, N)), np.empty(N), weights)
     return weights
 
 
@@ -142,12 +140,3 @@ def _interpolate(place: FloatArray, N: int) -> FloatArray:
     if N > 1:
         weights[rows, left + 1] = share
     return weights
-
-
-def _project_to_simplex(point: FloatArray) -> FloatArray:
-    """Euclidean projection (sort, find the shift that makes the positive part sum to 1)."""
-    ordered = np.sort(point)[::-1]
-    shifts = (np.cumsum(ordered) - 1) / np.arange(1, point.size + 1)
-    shift = shifts[np.flatnonzero(ordered > shifts)[-1]]
-    projected = np.maximum(point - shift, 0.0)
-    return np.asarray(projected / projected.sum())

@@ -90,10 +90,13 @@ def local_budgets(world: DriftingCMDP, norm: str = "l2") -> LocalBudgets:
     return LocalBudgets(transitions=change.P, utilities=change.g)
 
 
+_BLOCK = 256  # episodes whose changes are computed at once
+
+
 def _changes(
     path: Path, banks: list[FloatArray], norm: str, starts: list[np.ndarray] | None = None
 ) -> FloatArray:
-    """Norm of the change of Σ_j w_j bank[index_j] for each bank (N, entries): (M, banks)."""
+    """Norm of the change of Σ_n w_n bank[n] for each bank (N, entries): (M, banks)."""
     M, J = path.scenario.shape
     N = banks[0].shape[0]
     rows = np.arange(0, M * J + 1, J)
@@ -104,61 +107,49 @@ def _changes(
     size = np.diff(delta.indptr)
     # Between two scenarios the change is a multiple of their difference, in any norm.
     two = np.flatnonzero(size == 2)
-    first = delta.indptr[two]
-    pairs = np.stack((delta.indices[first], delta.indices[first + 1]), axis=1)
-    distinct, place = np.unique(pairs, axis=0, return_inverse=True)
-    distance = [_size(np.array([-1.0, 1.0]), pair, banks, norm, starts) for pair in distinct]
     if two.size:
-        out[two + 1] = np.abs(delta.data[first])[:, None] * np.array(distance)[place.ravel()]
-    squares: dict[tuple[int, int], FloatArray] = {}
-    for m in np.flatnonzero(size > 2):
-        entries = slice(delta.indptr[m], delta.indptr[m + 1])
-        index, change = delta.indices[entries], delta.data[entries]
-        if norm == "l2":
-            out[m + 1] = _from_distances(change, index, banks, squares)
-        else:
-            out[m + 1] = _size(change, index, banks, norm, starts)
+        first = delta.indptr[two]
+        pairs = np.stack((delta.indices[first], delta.indices[first + 1]), axis=1)
+        distinct, place = np.unique(pairs, axis=0, return_inverse=True)
+        one = np.array([[-1.0, 1.0]])
+        distance = np.concatenate([_norms(one, pair, banks, norm, starts) for pair in distinct])
+        out[two + 1] = np.abs(delta.data[first])[:, None] * distance[place.ravel()]
+    several = np.flatnonzero(size > 2)
+    for block in np.split(several, range(_BLOCK, several.size, _BLOCK)):
+        if block.size:
+            used = np.unique(delta[block].indices)
+            out[block + 1] = _norms(delta[block][:, used].toarray(), used, banks, norm, starts)
     return out
 
 
-def _from_distances(
+def _norms(
     delta: FloatArray,
-    index: np.ndarray,
-    banks: list[FloatArray],
-    squares: dict[tuple[int, int], FloatArray],
-) -> FloatArray:
-    """sqrt(-½ Σ_ij Δw_i Δw_j ‖θ_i - θ_j‖²) per bank; squared distances are kept in `squares`.
-
-    Where the terms nearly cancel (mixtures that almost coincide), from the definition instead.
-    """
-    total, terms = np.zeros(len(banks)), np.zeros(len(banks))
-    for x in range(index.size):
-        for y in range(x):
-            pair = (int(index[x]), int(index[y]))
-            if pair not in squares:
-                difference = [bank[pair[0]] - bank[pair[1]] for bank in banks]
-                squares[pair] = np.array([d @ d for d in difference])
-            total -= delta[x] * delta[y] * squares[pair]
-            terms += np.abs(delta[x] * delta[y]) * squares[pair]
-    if (total < 1e-4 * terms).any():
-        return _size(delta, index, banks, "l2", None)
-    return np.sqrt(total)
-
-
-def _size(
-    delta: FloatArray,
-    index: np.ndarray,
+    used: np.ndarray,
     banks: list[FloatArray],
     norm: str,
     starts: list[np.ndarray] | None,
 ) -> FloatArray:
-    """Norm of Σ_n Δw_n bank[n] per bank, from the definition."""
-    found = np.empty(len(banks))
+    """Norms (rows, banks) of Σ_n Δw_n bank[used[n]] for rows of changes Δw that sum to zero."""
+    found = np.empty((delta.shape[0], len(banks)))
     for i, bank in enumerate(banks):
-        change = delta[1:] @ (bank[index[1:]] - bank[index[0]])  # the weights of a change sum to 0
+        parts = bank[used] - bank[used[0]]  # a common part cancels: better now than later
         if norm == "l2":
-            found[i] = np.sqrt(change @ change)
+            found[:, i] = _from_distances(delta, parts)
         else:
-            sums = np.add.reduceat(np.abs(change), starts[i]) if starts else np.abs(change)
-            found[i] = sums.max()
+            change = np.abs(delta @ parts)
+            rows = np.add.reduceat(change, starts[i], axis=1) if starts else change
+            found[:, i] = rows.max(axis=1)
     return found
+
+
+def _from_distances(delta: FloatArray, parts: FloatArray) -> FloatArray:
+    """‖Σ_n Δw_n parts[n]‖₂ per row of delta, by squared distances between the parts.
+
+    Where their terms nearly cancel (mixtures that almost coincide), from the definition instead.
+    """
+    square = np.array([((parts - part) ** 2).sum(axis=1) for part in parts])
+    total = -0.5 * ((delta @ square) * delta).sum(axis=1)
+    terms = 0.5 * ((np.abs(delta) @ square) * np.abs(delta)).sum(axis=1)
+    close = total < 1e-4 * terms
+    total[close] = ((delta[close] @ parts) ** 2).sum(axis=1)
+    return np.asarray(np.sqrt(total))
