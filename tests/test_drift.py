@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import naive
 from safedrift import drift
-from safedrift.models.drift import _project_to_simplex
+from safedrift.kernels.walk import walk_on_simplex
 
 BUILDERS = {name: getattr(drift, name) for name in drift.__all__}
 SIZES = [(1, 1), (1, 3), (2, 2), (7, 1), (7, 3), (50, 2), (101, 5), (3, 8)]
@@ -255,7 +255,9 @@ def test_alternating_takes_the_next_scenario_in_time():
 @given(st.lists(st.floats(-3, 3), min_size=1, max_size=6), st.integers(0, 2**32 - 1))
 def test_projection_is_the_nearest_point_of_the_simplex(point, seed):
     point = np.array(point)
-    found = _project_to_simplex(point)
+    found = np.zeros((2, point.size))
+    walk_on_simplex(np.stack((point, point)), np.empty(point.size), found)
+    found = found[1]
     assert found.min() >= 0
     assert found.sum() == pytest.approx(1)
     # Nearest: the angle towards every other point of the simplex is not acute.
