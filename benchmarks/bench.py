@@ -142,10 +142,11 @@ def optimum_against_highs(rounds):
     numbers, changes = np.empty((n, 8)), np.empty((n, H))
     policies = np.empty((0, H, S, A))
     scratch = exact.make_scratch(arrays.states.size, H, S, A)
+    ends = exact.Ends(np.empty((2, H, S, A)), np.empty((2, H, S)))
     episodes = np.arange(n)
 
     def lines():
-        exact.solve_episodes(arrays, rewards, episodes, 0, numbers, changes, policies, scratch)
+        exact.solve_episodes(arrays, rewards, episodes, numbers, changes, policies, ends, scratch)
 
     cmdps = [world.at(m) for m in range(0, n, 16)]
     dense = [

@@ -4,11 +4,11 @@ import numpy as np
 
 import naive
 import safedrift as sd
-from safedrift.kernels import simulation
+from safedrift.kernels import memory, simulation
 from safedrift.kernels.memory import BERNSTEIN_BONUS
 from safedrift.problems.random import DRIFTS
 
-FEEDS = ("optimistic", "plain", "observed")
+FEEDS = tuple(memory.FEEDS)
 DRIFT_NAMES = tuple(DRIFTS)
 
 

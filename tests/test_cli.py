@@ -46,7 +46,7 @@ def test_overrides_and_options_are_recorded(tmp_path):
     assert done.exit_code == 0, done.output
     info = Run.from_parquet(tmp_path / "a" / "run.parquet").info
     assert info["parameters"]["overrides"] == {"alpha": 0.3, "W": 20}
-    assert info["options"]["states"] == 3
+    assert info["recipe"]["states"] == 3
 
 
 @pytest.mark.parametrize("mode", ["printed", "repaired", "practical"])
@@ -88,6 +88,10 @@ def test_results_on_disk_are_not_lost(tmp_path):
         ([*SMALL, "--seed", "-4"], "seed must be an integer >= 0; got -4"),
         ([*SMALL, "-o", "B_P=1e9"], "B_P must be at most"),
         (["run", "random", "-n", "20", "-o", "gamma=4.9"], "gamma must be below"),
+        ([*SMALL, "--set", "mode=printed"], "override must be one of"),
+        ([*SMALL, "--set", "L=1000000000000000000000000000000"], "L must be an integer in"),
+        (["run", "maze", "-n", "99999999999999999999"], "episodes must be an integer in"),
+        (["run", "random", "-n", "9", "-o", "states=200000"], "not enough memory"),
         (["report", "nowhere"], "source must be a run's folder"),
         (["problems", "mars"], "problem must be one of"),
     ],
@@ -119,3 +123,29 @@ def test_report_is_made_again(tmp_path):
     (tmp_path / "a" / "report.html").unlink()
     assert command("report", tmp_path / "a").exit_code == 0
     assert (tmp_path / "a" / "report.html").stat().st_size > 10_000
+
+
+def test_an_impossible_folder_is_refused_before_anything_is_computed(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    for out in (tmp_path / "file", tmp_path / "file" / "below"):
+        done = command("run", "maze", "-n", "1000000000", "--out", out)
+        assert done.exit_code == 2
+        assert "--out must be a folder" in done.stderr
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_runs_of_the_same_second_get_folders_of_their_own(tmp_path, monkeypatch):
+    from datetime import datetime
+
+    import safedrift.cli as cli
+
+    class Frozen(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return cls(2026, 1, 1)
+
+    monkeypatch.setattr(cli, "datetime", Frozen)
+    monkeypatch.chdir(tmp_path)
+    for _ in range(3):
+        assert command(*SMALL, "--json").exit_code == 0
+    assert len(list((tmp_path / "runs").iterdir())) == 3

@@ -1,5 +1,7 @@
 """The compiled learner against its NumPy twin, against itself, and at the edges of arithmetic."""
 
+import copy
+import pickle
 from fractions import Fraction
 
 import numpy as np
@@ -233,6 +235,11 @@ def test_a_million_episodes_stay_finite():
             "rewards must be finite; got nan at index 1",
         ),
         (dict(utilities=[[0.1, 0.2]]), ValueError, "utilities must be an array of shape"),
+        (
+            dict(rewards=[0.1, 7.0, 0.2]),
+            ValueError,
+            r"rewards must be in \[0, 1\]; got 7.0 at index 1",
+        ),
         (dict(rewards="abc"), TypeError, "rewards must be an array of numbers; got str"),
     ],
 )
@@ -269,3 +276,53 @@ def test_begin_episode_refuses_bad_thresholds(bad):
     world = small_world()
     with pytest.raises(ValueError, match="thresholds must be"):
         build(world, "slater", "practical").begin_episode(bad)
+
+
+# ---------------------------------------------------------------- memory
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda a: pickle.loads(pickle.dumps(a))])
+def test_a_copied_learner_goes_on_as_the_original(duplicate):
+    world = small_world(M=80, S=5, A=3, H=4)
+    original = build(world, "slater", "practical", L=30, W=45, alpha=0.5, eta=0.3)
+    rng = np.random.default_rng(0)
+    twins = [original]
+    for m in range(world.M):
+        if m == 37:
+            twins.append(duplicate(original))
+        states, actions = rng.integers(0, 5, 4), rng.integers(0, 3, 4)
+        rewards, utilities = rng.random(4), rng.random((1, 4))
+        for agent in twins:
+            agent.begin_episode(world.thresholds[m])
+            agent.end_episode(states, actions, rewards, utilities)
+    for name in ("q", "pi", "mu", "v_start", "visits"):
+        np.testing.assert_array_equal(
+            getattr(twins[0].memory, name), getattr(twins[1].memory, name), err_msg=name
+        )
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=12), st.integers(0, 1000))
+def test_room_made_in_any_portions_changes_nothing(portions, seed):
+    world = small_world(M=60, S=50, A=2, H=3, successors=4)
+    agents = [build(world, "slater", "repaired", L=25, W=40, **LIVELY) for _ in range(2)]
+    agents[0].reserve(world.M)
+    rng = np.random.default_rng(seed)
+    for m in range(world.M):
+        agents[1].reserve(portions[m % len(portions)])
+        states, actions = rng.integers(0, 50, 3), rng.integers(0, 2, 3)
+        rewards, utilities = rng.random(3), rng.random((1, 3))
+        policies = []
+        for agent in agents:
+            policies.append(np.asarray(agent.begin_episode(world.thresholds[m])))
+            agent.end_episode(states, actions, rewards, utilities)
+        np.testing.assert_array_equal(*policies)
+        np.testing.assert_array_equal(agents[0].q(), agents[1].q())
+
+
+def test_policy_refuses_what_is_not_there():
+    world = small_world()
+    policy = build(world, "slater", "practical").begin_episode(world.thresholds[0])
+    for key, error in (((0, 99), ValueError), ((0, "a"), TypeError), (0, TypeError)):
+        with pytest.raises(error, match=r"must be an integer|needs a step and a state"):
+            policy[key]

@@ -92,11 +92,10 @@ def test_repaired_theorem3_regularisation_dominates_the_mirror_step():
         alpha, eta, xi = found.improvement.alpha, found.dual.eta, found.dual.xi
         c = H * (H + 1) * (2 * H + 1) / 48
         assert xi == pytest.approx(8 * c * alpha)
-        if eta * xi <= 0.75:
-            mu = np.linspace(0, 1e3, 100_001)
-            assert (
-                alpha * c * (1 + mu) ** 2 + (eta * xi**2 - xi) * mu**2 <= 2 * alpha * c + 1e-9
-            ).all()
+        assert eta * xi <= 0.75
+        mu = np.linspace(0, 1e3, 100_001)
+        left = alpha * c * (1 + mu) ** 2 + (eta * xi**2 - xi) * mu**2
+        assert (left <= 2 * alpha * c + 1e-9).all()
 
 
 def test_one_step_descent_with_the_sharp_constant():
@@ -150,8 +149,7 @@ def test_repaired_lv_covers_the_drift_of_the_window():
     V = np.where(np.arange(S) < S // 2, 1.0, 0.0)  # V_2 ≤ H - 1 = 1
     error = abs((P[1, 0, 0, 0] - P[0, 0, 0, 0]) @ V)
     sizes = sd.Sizes(2, H, S, 1, 1)
-    found = theorem3(sizes, sd.local_budgets(world, "l1"), BUDGETS, mode="repaired",
-                     overrides={"W": 2})  # fmt: skip
+    found = theorem3(sizes, sd.local_budgets(world, "l1"), BUDGETS, mode="repaired", W=2)
     assert found.evaluation.LV[0, 0, 0] == pytest.approx(error)
     # per (x, a), as the lemma uses it, the l2 norm times H is too small for many states
     row = np.linalg.norm(P[1, 0, 0, 0] - P[0, 0, 0, 0])
@@ -207,5 +205,60 @@ def test_overrides_are_applied_and_recorded():
     ],
 )  # fmt: skip
 def test_refused(call, error, sentence):
+    with pytest.raises(error, match=sentence):
+        call()
+
+
+def test_several_multipliers_ask_for_smaller_steps_and_more_regularisation():
+    """(1 + Σμ_k)² ≤ 2 (1 + K Σμ_k²) and ≤ 2 (1 + (Kχ)²): E3 with K multipliers."""
+    one, three = SIZES, SIZES._replace(K=3)
+    alpha = [
+        theorem4(s, sd.Slater(0.5), BUDGETS, mode="repaired").improvement.alpha
+        for s in (one, three)
+    ]
+    assert alpha[1] == pytest.approx(alpha[0] * np.sqrt((1 + 20.0**2) / (1 + 60.0**2)))
+    xi = [theorem3(s, sd.LocalBudgets(), BUDGETS, mode="repaired").dual.xi for s in (one, three)]
+    assert xi[1] == pytest.approx(3 * xi[0])
+
+
+@pytest.mark.parametrize("theorem", [theorem3, theorem4])
+def test_theorems_know_their_modes(theorem):
+    told = sd.Slater(0.5) if theorem is theorem4 else sd.LocalBudgets()
+    with pytest.raises(ValueError, match="mode must be one of 'printed'"):
+        theorem(SIZES, told, BUDGETS, mode="Printed")
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "sentence"),
+    [
+        (lambda: CountBonus(np.array([np.nan]), np.zeros(1)), ValueError, "root must be finite"),
+        (lambda: CountBonus(np.zeros(2), -np.ones(2)), ValueError, "tail must be >= 0"),
+        (lambda: BernsteinBonus(np.inf), ValueError, "c must be finite"),
+        (lambda: tune(SIZES, sd.Slater), TypeError, "knowledge must be a Slater or LocalBudgets"),
+        (lambda: tune(SIZES, sd.Slater(1), noisy="no"), TypeError, "noisy must be a bool; got str"),
+        (lambda: tune(SIZES, sd.Slater(1), (1, 1, 1, 1)), TypeError, "budgets must be a Budgets"),
+        (
+            lambda: tune(SIZES, sd.Slater(1), overrides={"lagged": "no"}),
+            TypeError,
+            "lagged must be",
+        ),
+        (
+            lambda: tune(SIZES, sd.Slater(1), overrides={"alpha": 1e9}),
+            ValueError,
+            "alpha must be in",
+        ),
+        (
+            lambda: tune(SIZES, sd.Slater(1), overrides={"L": 10**30}),
+            ValueError,
+            "L must be an int",
+        ),
+        (
+            lambda: tune(SIZES, sd.Slater(1), overrides={"bonus_scale": np.inf}),
+            ValueError,
+            "c must",
+        ),
+    ],
+)
+def test_refused_too(call, error, sentence):
     with pytest.raises(error, match=sentence):
         call()

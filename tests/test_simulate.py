@@ -8,6 +8,7 @@ import pytest
 import naive
 import safedrift as sd
 from builders import own_loop, small_world
+from safedrift.kernels import simulation
 
 module = sys.modules["safedrift.experiments.simulate"]  # the function hides the module
 
@@ -184,3 +185,65 @@ def test_large_sparse_world_needs_no_square_array():
     run = sd.simulate(world, agent, measure_every=100)
     assert np.isfinite(run.regret).all()
     assert (run.regret > -0.5).all()
+
+
+@pytest.mark.parametrize("weights", [[0.5, 0.3, 0.2], [0.0, 0.6, 0.4], [0.7, 0.3, 0.0], [0, 1, 0]])
+def test_successors_of_a_mixture_are_drawn_with_its_probabilities(weights):
+    """Uniforms on a fine grid turn probabilities into counts, without any noise."""
+    base = small_world(M=2, S=5, A=2, H=3, seed=8)
+    world = sd.DriftingCMDP(base.scenarios, [weights, weights])
+    P = world.at(1).dense_transitions()
+    n = 4000
+    grid = (np.arange(n) + 0.5) / n
+    for h, s, a in ((0, 0, 0), (1, 3, 1)):
+        draws = [simulation.next_state.py_func(world.arrays, 1, h, s, a, u) for u in grid]
+        counts = np.bincount(draws, minlength=5) / n
+        np.testing.assert_allclose(counts, P[h, s, a], atol=20 / n)
+        for u in (0.0, np.nextafter(1.0, 0.0)):
+            assert P[h, s, a, simulation.next_state.py_func(world.arrays, 1, h, s, a, u)] > 0
+
+
+def test_observed_returns_follow_the_exact_values_while_the_world_drifts():
+    world = small_world(M=6000, S=4, A=2, H=4, drift="linear", seed=3)
+    run = sd.simulate(world, agent_for(world, alpha=0.0), 2)
+    for part in (slice(0, 2000), slice(2000, 4000), slice(4000, 6000)):
+        error = run.observed[part].std(axis=0) / np.sqrt(2000)
+        exact = [run.reward[part].mean(), run.utility[part].mean()]
+        assert (np.abs(run.observed[part].mean(axis=0) - exact) < 4 * error).all()
+
+
+def test_optima_of_another_world_are_refused():
+    world, other = small_world(M=30), small_world(M=30, seed=1)
+    with pytest.raises(ValueError, match="truth must be the optima of this world"):
+        sd.simulate(world, agent_for(world), truth=sd.optima(other))
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (lambda t: t.drop_columns(["mu.0"]), "without numbers for mu"),
+        (lambda t: t.slice(0, 0), "without episodes"),
+        (lambda t: t.replace_schema_metadata({"safedrift": "{"}), "unreadable settings"),
+        (lambda t: t.replace_schema_metadata({"safedrift": "[]"}), "unreadable settings"),
+        (
+            lambda t: t.replace_schema_metadata({"safedrift": '{"format": 1}'}),
+            "without the settings",
+        ),
+    ],
+)
+def test_damaged_runs_are_refused(tmp_path, damage, sentence):
+    import pyarrow.parquet as pq
+
+    world = small_world(M=20)
+    path = tmp_path / "run.parquet"
+    sd.simulate(world, agent_for(world)).to_parquet(path)
+    pq.write_table(damage(pq.read_table(path)), path)
+    with pytest.raises(ValueError, match=sentence):
+        sd.Run.from_parquet(path)
+
+
+def test_noise_the_learner_was_not_told_of_is_noted():
+    world = small_world(M=20)
+    assert any("noisy=True" in n for n in sd.simulate(world, agent_for(world), noisy=True).notes())
+    told = agent_for(world, noisy=True)
+    assert not any("noisy=True" in n for n in sd.simulate(world, told, noisy=True).notes())

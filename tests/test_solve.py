@@ -10,6 +10,7 @@ import safedrift as sd
 from conftest import as_lists, dense, random_cmdp, random_scenarios, rebuilt
 from safedrift import DriftingCMDP, TabularCMDP, drift, evaluate, optima, solve
 from safedrift.oracles import chunks, evaluate_episodes, safest_utilities
+from safedrift.oracles.solve import _solve_lines
 
 # ---------------------------------------------------------------- plain twins
 
@@ -677,3 +678,33 @@ def test_optima_refuse_episodes_that_are_not_there(episodes):
     world = sd.problems.make("random", episodes=10)
     with pytest.raises(ValueError, match="episodes must be"):
         sd.optima(world, np.array(episodes, dtype=int))
+
+
+def test_a_threshold_missed_by_rounding_has_an_honest_certificate():
+    """The best arm misses b by 9e-13, within tolerance; μ* = 1e11 must not multiply that miss."""
+    g = np.array([0.5, 0.5 + 1e-11])
+    cmdp = sd.TabularCMDP(
+        np.ones((1, 1, 2, 1)), [[[1.0, 0.0]]], g.reshape(1, 1, 1, 2), [g[1] + 9e-13], [1.0]
+    )
+    found = solve(cmdp)
+    assert found.status == "optimal"
+    assert found.gamma == 0
+    assert found.gap >= -1e-4  # μ* times the last digit of a utility
+    assert found.value == pytest.approx(0, abs=1e-4)
+
+
+def test_policy_changes_are_those_of_one_path_also_where_optima_are_not_unique():
+    """Across chunks too: no change exceeds that between the policies returned."""
+    rng = np.random.default_rng(34)
+    cmdps = []
+    for _ in range(70):
+        P = rng.dirichlet(np.ones(3), (2, 3, 2))
+        r, g = rng.integers(0, 2, (2, 3, 2)) / 1.0, rng.integers(0, 2, (1, 2, 3, 2)) / 1.0
+        cmdps.append(sd.TabularCMDP(P, r, g, [0.1], [1.0, 0, 0]))
+    world = DriftingCMDP.from_sequence(cmdps)
+    _, changes, policies = _solve_lines(world, np.arange(70), keep_policies=True)
+    whole = np.abs(np.diff(policies, axis=0)).sum(axis=3).max(axis=2)
+    assert (changes[1:] <= whole + 1e-12).all()
+    assert changes[32].any()
+    assert not changes[0].any()
+    np.testing.assert_allclose(optima(world).policy_change, changes.sum(axis=1))

@@ -5,6 +5,7 @@ thresholds change from episode to episode, with exact dynamic regret and constra
 """
 
 from safedrift import oracles, problems
+from safedrift._version import __version__
 from safedrift.algorithms import (
     PROPDPPO,
     Budgets,
@@ -19,8 +20,6 @@ from safedrift.experiments import Run, simulate
 from safedrift.models import DriftingCMDP, Successors, TabularCMDP, drift, from_costs
 from safedrift.oracles import budgets, evaluate, local_budgets, optima, solve, variation
 
-__version__ = "0.1.0"
-
 __all__ = [
     "PROPDPPO",
     "Budgets",
@@ -32,6 +31,7 @@ __all__ = [
     "Slater",
     "Successors",
     "TabularCMDP",
+    "__version__",
     "budgets",
     "drift",
     "evaluate",

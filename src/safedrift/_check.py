@@ -6,10 +6,12 @@ These functions are called at the public boundary only. Kernels trust their inpu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+T = TypeVar("T")
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -86,6 +88,15 @@ def real(name: str, value: object) -> float:
     return float(value)
 
 
+def kind(name: str, value: T, wanted: type | tuple[type, ...]) -> T:
+    """Return `value` if it is an instance of `wanted`."""
+    if not isinstance(value, wanted):
+        kinds = wanted if isinstance(wanted, tuple) else (wanted,)
+        names = " or ".join(k.__name__ for k in kinds)
+        raise TypeError(f"{name} must be a {names}; got {type(value).__name__}")
+    return value
+
+
 def integers(name: str, value: object, lower: int, upper: int) -> IntArray:
     """Return `value` as a one-dimensional array of at least one integer in [lower, upper]."""
     array = np.asarray(value)
@@ -98,12 +109,14 @@ def integers(name: str, value: object, lower: int, upper: int) -> IntArray:
     return np.array(array, dtype=np.int64)
 
 
-def integer(name: str, value: object, *, lower: int = 1, upper: int | None = None) -> int:
+def integer(name: str, value: object, *, lower: int = 1, upper: int = 2**40) -> int:
     """Return `value` as an int in [lower, upper]."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} must be an integer; got {value!r}")
-    if value < lower or (upper is not None and value > upper):
-        limit = f"an integer >= {lower}" if upper is None else f"an integer in [{lower}, {upper}]"
+    if value < lower or value > upper:
+        limit = f"an integer in [{lower}, {upper}]" if upper < 2**40 else f"an integer >= {lower}"
+        if value > upper:
+            limit = f"an integer in [{lower}, {upper}]"
         fail(name, limit, value)
     return int(value)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.padding import Padding
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -93,7 +95,10 @@ def run(
     option: Annotated[
         list[str] | None,
         typer.Option(
-            "--option", "-o", metavar="NAME=VALUE", help="Option of the world. Repeatable."
+            "--option",
+            "-o",
+            metavar="NAME=VALUE",
+            help="Option of the world, see 'safedrift problems NAME'. Repeatable.",
         ),
     ] = None,
     set_: Annotated[
@@ -101,8 +106,8 @@ def run(
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="Change a constant of the learner: alpha, L, eta, xi, chi, W, lam, feed, "
-            "bonus_scale. Recorded. Repeatable.",
+            help="Change a constant of the learner: alpha, L, eta, xi, chi, lagged, feed, "
+            "W, lam, bonus_scale. Recorded. Repeatable.",
         ),
     ] = None,
     out: Annotated[
@@ -119,7 +124,7 @@ def run(
 
     Each episode the world may have changed. The learner sees its own trajectories only; beside it,
     the best safe policy of *every* episode is computed, so the dynamic regret DR and the long-run
-    violation CV shown are exact, not estimated.
+    violation CV shown are exact, not estimated (unless --measure-every skips episodes).
 
     Leaves three files: **report.html** to look at, **run.parquet** with every number of every
     episode, **summary.json**.
@@ -131,13 +136,12 @@ def run(
     - safedrift run random -n 5000 -o states=8 -o drift=periodic -o gamma=0.3
     - safedrift run random -n 100000 --mode printed (and read what it says)
     """
-    with _sentences():
-        folder = _folder(out, force, f"{problem}-{mode.value}-{knowledge.value}-seed{seed}")
+    name = f"{problem}-{mode.value}-{knowledge.value}-seed{seed}"
+    with _sentences(), _folder(out, force, name) as folder:
         result = _run(
             problem, episodes, seed, world_seed, knowledge, gamma, mode, rho, noisy, measure_every,
             _pairs("option", option), _pairs("set", set_),
         )  # fmt: skip
-        folder.mkdir(parents=True, exist_ok=True)
         result.to_parquet(folder / "run.parquet")
         result.report(folder / "report.html")
         summary = _plain(result.summary())
@@ -157,7 +161,7 @@ def problems(
 
     with _sentences():
         if name is not None:
-            Console().print(known.describe(name), markup=False, highlight=False)
+            _tell(known.describe(name), known.options(name))
             return
         table = Table("problem", "what it is", box=None, header_style="bold")
         for key in known.PROBLEMS:
@@ -182,6 +186,21 @@ def report(
         Console().print(str(page), markup=False, highlight=False, soft_wrap=True)
 
 
+def _tell(story: str, options: dict[str, Any]) -> None:
+    """Print a problem's story, reflowed to the width of the terminal, and its options."""
+    console = Console()
+    for paragraph in story.split("\n\n"):
+        for head, body in re.findall(r"^(\S.*)\n?((?:[ ]+.*\n?)*)", paragraph, re.MULTILINE):
+            console.print(head, markup=False, highlight=False, style="bold" if body else None)
+            if body:
+                text = Text(" ".join(body.split()))
+                console.print(Padding(text, (0, 0, 0, 4)), highlight=False)
+        console.print()
+    console.print("Options (-o NAME=VALUE)", style="bold")
+    for key, default in options.items():
+        console.print(f"    {key}={default}", markup=False, highlight=False)
+
+
 # ---------------------------------------------------------------- one run
 
 
@@ -203,8 +222,11 @@ def _run(
 
     import safedrift as sd
     from safedrift import _check
+    from safedrift.algorithms.parameters import OVERRIDES
     from safedrift.experiments.simulate import check_feasible
 
+    for name in overrides:
+        _check.choice("override", name, OVERRIDES)
     world = sd.problems.make(problem, episodes=episodes, seed=world_seed, **options)
     _check.integer("measure_every", measure_every, upper=world.M)
     if gamma is not None:
@@ -215,7 +237,10 @@ def _run(
         check_feasible(world, truth)
         told: sd.Slater | sd.LocalBudgets
         if knowledge is Known.slater:
-            told = sd.Slater(float(truth.gamma.min()) if gamma is None else gamma)
+            gap = float(truth.gamma.min())
+            if gamma is None and gap <= 0:
+                raise Told("this world has no Slater gap; use --knowledge local-budgets")
+            told = sd.Slater(gap if gamma is None else gamma)
         else:
             told = sd.local_budgets(world, "l2" if mode is Mode.printed else "l1")
         known = None
@@ -228,7 +253,6 @@ def _run(
             world, agent, seed, noisy=noisy, measure_every=measure_every, truth=truth,
             progress=bars.learning(world.M),
         )  # fmt: skip
-    result.info.update(options=options, world_seed=world_seed)
     return result
 
 
@@ -273,25 +297,45 @@ def _sentences() -> Iterator[None]:
     """Turn errors that are the user's to mend into one sentence and exit code 2."""
     try:
         yield
-    except (Told, ValueError, TypeError, OSError) as error:
+    except (Told, ValueError, TypeError, OSError, OverflowError, RuntimeError) as error:
         if os.environ.get("SAFEDRIFT_TRACEBACK"):
             raise
         _err.print(f"safedrift: {error}", markup=False, highlight=False, soft_wrap=True)
+        raise typer.Exit(2) from None
+    except MemoryError as error:
+        _err.print(f"safedrift: not enough memory: {error}", markup=False, soft_wrap=True)
         raise typer.Exit(2) from None
     except KeyboardInterrupt:
         _err.print("safedrift: stopped; nothing was written")
         raise typer.Exit(130) from None
 
 
-def _folder(out: Path | None, force: bool, name: str) -> Path:
-    """Return the folder for the results, which must be new unless `force`."""
-    if out is None:
-        return Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{name}"
-    if out.exists() and not out.is_dir():
-        raise Told(f"--out must be a folder; got the file {out}")
-    if out.is_dir() and any(out.iterdir()) and not force:
+@contextmanager
+def _folder(out: Path | None, force: bool, name: str) -> Iterator[Path]:
+    """Make the folder for the results before computing; take it away if it stays empty."""
+    folder = out or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{name}"
+    if folder.exists() and not folder.is_dir():
+        raise Told(f"--out must be a folder; got the file {folder}")
+    if out is not None and folder.is_dir() and any(folder.iterdir()) and not force:
         raise Told(f"--out must be a new or empty folder; got {out} (--force replaces its results)")
-    return out
+    number = 1
+    while out is None and folder.exists():  # runs started in the same second
+        number += 1
+        folder = folder.with_name(f"{folder.name.partition('.')[0]}.{number}")
+    made = [f for f in (folder, *folder.parents) if not f.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=out is not None)
+    except OSError as error:
+        raise Told(f"--out must be a folder that can be made; got {folder} ({error})") from None
+    try:
+        yield folder
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and any(folder.iterdir()):
+            raise Told(f"stopped; the results in {folder} may be incomplete") from None
+        for path in made:
+            with suppress(OSError):
+                path.rmdir()
+        raise
 
 
 def _pairs(name: str, given: list[str] | None) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from safedrift.algorithms.parts import (
     describe,
 )
 
-__all__ = ["MODES", "Parameters", "theorem3", "theorem4", "tune"]
+__all__ = ["MODES", "OVERRIDES", "Parameters", "theorem3", "theorem4", "tune"]
 
 MODES = ("printed", "repaired", "practical")
 
@@ -54,6 +54,8 @@ class Parameters:
     source: str
     mode: str
     overrides: dict[str, Any] = field(default_factory=dict)
+    noisy: bool = False
+    budgets: Budgets | None = None
 
     def record(self) -> dict[str, Any]:
         """Return everything as plain data, for the manifest of a result."""
@@ -61,6 +63,8 @@ class Parameters:
             "source": self.source,
             "mode": self.mode,
             "overrides": dict(self.overrides),
+            "noisy": self.noisy,
+            "budgets": None if self.budgets is None else self.budgets._asdict(),
             "improvement": describe(self.improvement),
             "dual": describe(self.dual),
             "evaluation": describe(self.evaluation),
@@ -89,20 +93,21 @@ def tune(
     _check.choice("mode", mode, MODES)
     overrides = dict(overrides or {})
     _check_overrides(overrides)
+    _check.kind("knowledge", knowledge, (Slater, LocalBudgets))
+    _check.kind("noisy", noisy, bool)
+    if budgets is not None:
+        _check.kind("budgets", budgets, Budgets)
     if mode != "practical" and budgets is None:
         raise TypeError(
             f"budgets must be given in mode {mode!r} (the theorems assume them known): "
             "pass budgets=safedrift.budgets(world) or safedrift.Budgets(...); got None"
         )
+    chosen = {name: overrides.get(name) for name in ("W", "lam")}
     if isinstance(knowledge, Slater):
-        found = theorem4(
-            sizes, knowledge, budgets, mode=mode, p=p, noisy=noisy, overrides=overrides
-        )
+        found = theorem4(sizes, knowledge, budgets, mode=mode, p=p, noisy=noisy, **chosen)
     else:
-        found = theorem3(
-            sizes, knowledge, budgets, mode=mode, rho=rho, p=p, noisy=noisy, overrides=overrides
-        )
-    return _override(found, overrides)
+        found = theorem3(sizes, knowledge, budgets, mode=mode, rho=rho, p=p, noisy=noisy, **chosen)
+    return _override(replace(found, noisy=noisy, budgets=budgets), overrides)
 
 
 def theorem3(
@@ -114,14 +119,19 @@ def theorem3(
     rho: float = 0.5,
     p: float = 0.05,
     noisy: bool = False,
-    overrides: dict[str, Any] | None = None,
+    W: int | None = None,
+    lam: float | None = None,
 ) -> Parameters:
-    """Theorem 3: tabular CMDP, known local budgets; ξ > 0, χ = ∞, LV > 0."""
+    """Theorem 3: tabular CMDP, known local budgets; ξ > 0, χ = ∞, LV > 0.
+
+    `W` and `lam` replace the theorem's, with all that is computed from them.
+    """
     M, H, S, A, K = sizes
+    _check.choice("mode", mode, MODES)
     if not 1 / 3 <= _check.real("rho", rho) <= 1 / 2:
         _check.fail("rho", "in [1/3, 1/2]", rho)
     if mode == "practical":
-        improvement, dual, W, lam = _practical(sizes, chi=np.inf)
+        improvement, dual, period, ridge = _practical(sizes, chi=np.inf)
     else:
         total, delta = _totals(budgets, M, floored=mode == "repaired")
         alpha = H ** (-1 / 3) * M**-rho * total ** (1 / 3)
@@ -129,15 +139,17 @@ def theorem3(
         if mode == "printed":
             xi = 2 * H ** (5 / 3) * total ** (1 / 3) * M**-rho
         else:
-            xi = 8 * _descent_constant(H) * alpha  # E3
+            # (1 + Σμ_k)² ≤ 2 (1 + K Σμ_k²): E3 with K multipliers
+            xi = 8 * K * _descent_constant(H) * alpha
         L = _period(H ** (-1 / 3) * M ** ((1 + rho) / 2) * _power(total, -2 / 3), M)
-        W = _period(
+        period = _period(
             H ** (2 / 3) * S ** (2 / 3) * A ** (1 / 3) * M ** (2 / 3) * _power(delta, -2 / 3), M
         )
-        lam = 1.0
+        ridge = 1.0
         improvement = MirrorStep(alpha, L)
         dual = DualStep(eta, xi, np.inf, lagged=mode == "repaired")
-    W, lam = _chosen(overrides, W, lam)
+    W = _check.integer("W", period if W is None else W)
+    lam = _check.positive("lam", ridge if lam is None else lam)
     transitions, utilities = knowledge.per_episode(sizes)
     if mode == "printed":
         LV = _printed_lv(transitions, utilities, W)
@@ -156,30 +168,36 @@ def theorem4(
     mode: str,
     p: float = 0.05,
     noisy: bool = False,
-    overrides: dict[str, Any] | None = None,
+    W: int | None = None,
+    lam: float | None = None,
 ) -> Parameters:
-    """Theorem 4: tabular CMDP, known Slater gap; ξ = 0, χ = 2H/γ, LV = 0."""
+    """Theorem 4: tabular CMDP, known Slater gap; ξ = 0, χ = 2H/γ, LV = 0.
+
+    `W` and `lam` replace the theorem's, with all that is computed from them.
+    """
     M, H, S, A, K = sizes
+    _check.choice("mode", mode, MODES)
     gamma = knowledge.gamma
     chi = 2 * H / gamma  # E4
     if mode == "practical":
-        improvement, dual, W, lam = _practical(sizes, chi=chi)
+        improvement, dual, period, ridge = _practical(sizes, chi=chi)
     else:
         total, delta = _totals(budgets, M, floored=mode == "repaired")
         L = _period(M ** (2 / 3) * _power(total, -2 / 3), M)
-        W = _period(S ** (2 / 3) * A ** (1 / 3) * M ** (2 / 3) * _power(delta, -2 / 3), M)
-        lam = 1.0
+        period = _period(S ** (2 / 3) * A ** (1 / 3) * M ** (2 / 3) * _power(delta, -2 / 3), M)
+        ridge = 1.0
         if mode == "printed":
             alpha = gamma * H**-1.5 * M ** (-1 / 3) * total ** (1 / 3)
             eta = M**-0.5
         else:
-            # Minimises H log A/(α L) + 2 α c (1 + χ²), the mirror-step terms of one L-block (E3).
+            # Minimises H log A/(α L) + 2 α c (1 + (Kχ)²), the mirror-step terms of an L-block (E3).
             c = 2 * _descent_constant(H) / H
-            alpha = float(np.sqrt(np.log(max(A, 2)) / (c * L * (1 + chi**2))))
+            alpha = float(np.sqrt(np.log(max(A, 2)) / (c * L * (1 + (K * chi) ** 2))))
             eta = chi / (H * np.sqrt(L))  # E1
         improvement = MirrorStep(alpha, L)
         dual = DualStep(float(eta), 0.0, chi, lagged=mode == "repaired")
-    W, lam = _chosen(overrides, W, lam)
+    W = _check.integer("W", period if W is None else W)
+    lam = _check.positive("lam", ridge if lam is None else lam)
     bonus = _bonus(sizes, W, lam, mode=mode, p=p, noisy=noisy)
     evaluation = CountEvaluation(W, lam, bonus, np.zeros((-(-M // W), K, H)))
     return Parameters(improvement, dual, evaluation, "Theorem 4", mode)
@@ -202,15 +220,6 @@ def _totals(budgets: Budgets | None, M: int, *, floored: bool) -> tuple[float, f
 def _power(base: float, exponent: float) -> float:
     """base ** exponent, infinite where a zero budget is raised to a negative power."""
     return float(np.inf) if base == 0 else float(base**exponent)
-
-
-def _chosen(overrides: dict[str, Any] | None, W: int, lam: float) -> tuple[int, float]:
-    """W and λ set by hand, where they are: bonus and LV are computed from them."""
-    given = overrides or {}
-    return (
-        _check.integer("W", given.get("W", W)),
-        _check.positive("lam", given.get("lam", lam)),
-    )
 
 
 def _period(length: float, M: int) -> int:
@@ -272,12 +281,12 @@ def _practical(sizes: Sizes, chi: float) -> tuple[MirrorStep, DualStep, int, flo
     return MirrorStep(_PRACTICAL["alpha"], L), dual, W, _PRACTICAL["lam"]
 
 
-_OVERRIDES = ("alpha", "L", "eta", "xi", "chi", "lagged", "feed", "W", "lam", "bonus_scale")
+OVERRIDES = ("alpha", "L", "eta", "xi", "chi", "lagged", "feed", "W", "lam", "bonus_scale")
 
 
 def _check_overrides(overrides: dict[str, Any]) -> None:
     for name, value in overrides.items():
-        _check.choice("override", name, _OVERRIDES)
+        _check.choice("override", name, OVERRIDES)
         if name in ("L", "W"):
             _check.integer(name, value)
 

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from safedrift import _check
 from safedrift._check import FloatArray
 from safedrift.kernels import memory
+from safedrift.kernels.memory import FEEDS
 
 __all__ = ["BernsteinBonus", "CountBonus", "CountEvaluation", "DualStep", "MirrorStep"]
 
 
-FEEDS = ("optimistic", "plain", "observed")
+MOST = 1e6  # a step beyond this has no meaning, and its sums would leave the range of floats
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,8 @@ class MirrorStep:
     L: int
 
     def __post_init__(self) -> None:
-        if not np.isfinite(_check.real("alpha", self.alpha)) or self.alpha < 0:
-            _check.fail("alpha", "finite and >= 0", self.alpha)
+        if not 0 <= _check.real("alpha", self.alpha) <= MOST:
+            _check.fail("alpha", f"in [0, {MOST:g}]", self.alpha)
         _check.integer("L", self.L)
 
 
@@ -58,10 +59,11 @@ class DualStep:
     def __post_init__(self) -> None:
         for name in ("eta", "xi"):
             value = _check.real(name, getattr(self, name))
-            if value < 0 or np.isinf(value):
-                _check.fail(name, "finite and >= 0", value)
+            if not 0 <= value <= MOST:
+                _check.fail(name, f"in [0, {MOST:g}]", value)
         _check.positive("chi", self.chi, infinite=True)
-        _check.choice("feed", self.feed, FEEDS)
+        _check.choice("feed", self.feed, tuple(FEEDS))
+        _check.kind("lagged", self.lagged, bool)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +77,12 @@ class CountBonus:
     tail: FloatArray
     shift: float = 0.0
 
+    def __post_init__(self) -> None:
+        for name in ("root", "tail"):
+            values = _check.floats(name, getattr(self, name), ("H",))
+            _check.everywhere(name, values, values >= 0, ">= 0")
+            object.__setattr__(self, name, values)
+
     def scaled(self, factor: float) -> CountBonus:
         """Return the bonus times `factor`."""
         return CountBonus(self.root * factor, self.tail * factor, self.shift)
@@ -85,6 +93,10 @@ class BernsteinBonus:
     """Bonus c sqrt(Var_n[V] / n) + c² (H-h+1) / n + λ / (n + λ); unvisited pairs at their cap."""
 
     c: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= _check.real("c", self.c) < np.inf:
+            _check.fail("c", "finite and >= 0", self.c)
 
     def scaled(self, factor: float) -> BernsteinBonus:
         """Return the bonus with c times `factor`."""
@@ -111,6 +123,8 @@ class CountEvaluation:
     def __post_init__(self) -> None:
         _check.integer("W", self.W)
         _check.positive("lam", self.lam)
+        LV = _check.floats("LV", self.LV, ("blocks", "K", "H"))
+        _check.everywhere("LV", LV, LV >= 0, ">= 0")
 
 
 def kernel_settings(
@@ -127,7 +141,7 @@ def kernel_settings(
         xi=float(dual.xi),
         chi=float(dual.chi),
         lagged=bool(dual.lagged),
-        feed=FEEDS.index(dual.feed),
+        feed=FEEDS[dual.feed],
         W=int(evaluation.W),
         lam=float(evaluation.lam),
         bonus=memory.COUNT_BONUS if counted else memory.BERNSTEIN_BONUS,

@@ -24,7 +24,7 @@ from safedrift.algorithms.knowledge import Budgets, Knowledge, Sizes
 from safedrift.algorithms.parameters import Parameters, tune
 from safedrift.algorithms.parts import kernel_settings
 from safedrift.kernels import learner
-from safedrift.kernels.memory import PLAIN, Memory, make_memory, with_room
+from safedrift.kernels.memory import PLAIN, Memory, make_memory, with_room, with_views
 
 __all__ = ["PROPDPPO", "Policy", "Problem"]
 
@@ -54,11 +54,15 @@ class Policy:
         self._pi = memory.pi[:, :, :used].copy()
 
     def __getitem__(self, key: tuple[int, int]) -> FloatArray:
-        h, s = key
+        H, S, A = self.shape
+        if not isinstance(key, tuple) or len(key) != 2:
+            raise TypeError(f"policy[h, s] needs a step and a state; got {key!r}")
+        h = _check.integer("h", key[0], lower=0, upper=H - 1)
+        s = _check.integer("s", key[1], lower=0, upper=S - 1)
         found = np.flatnonzero(self._state[h, : self._slots[h]] == s)
         if found.size:
             return np.asarray(self._pi[h, :, found[0]])
-        return np.full(self.shape[2], 1 / self.shape[2])
+        return np.full(A, 1 / A)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         H, _, A = self.shape
@@ -108,6 +112,9 @@ class PROPDPPO:
         blocks = -(-sizes.M // self.settings.W)
         if self.settings.LV.shape != (blocks, sizes.K, sizes.H):
             _check.fail("LV", f"of shape {(blocks, sizes.K, sizes.H)}", self.settings.LV.shape)
+        for part in ("root", "tail"):
+            if getattr(self.settings, part).shape != (sizes.H,):
+                _check.fail(f"bonus.{part}", f"of shape ({sizes.H},)", getattr(self.settings, part))
         channels = 1 + sizes.K * (2 if self.settings.feed == PLAIN else 1)
         self.memory = make_memory(*sizes[1:], channels, self.initial)
         self._generator = np.random.default_rng(seed)
@@ -142,10 +149,9 @@ class PROPDPPO:
         **overrides
             alpha, L, eta, xi, chi, lagged, feed, W, lam, bonus_scale; recorded in the result.
         """
-        if not hasattr(knowledge, "name"):
-            raise TypeError(
-                f"knowledge must be Slater(gamma) or LocalBudgets(...); got {knowledge!r}"
-            )
+        for name in (*Sizes._fields, "initial"):
+            if not hasattr(world, name):
+                raise TypeError(f"world must be a DriftingCMDP; got {type(world).__name__}")
         sizes = Sizes(world.M, world.H, world.S, world.A, world.K)
         parameters = tune(
             sizes, knowledge, budgets, mode=mode, rho=rho, p=p, noisy=noisy, overrides=overrides
@@ -155,6 +161,17 @@ class PROPDPPO:
     def fresh(self, seed: int | np.random.SeedSequence = 0) -> PROPDPPO:
         """Return the same learner with nothing learnt yet."""
         return PROPDPPO(self.sizes, self.initial, self.parameters, self.knowledge, seed)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore a copied or unpickled learner: views must share bytes again."""
+        self.__dict__.update(state)
+        self.memory = with_views(self.memory)
+
+    def __repr__(self) -> str:
+        return (
+            f"PROPDPPO({self.parameters.mode}, {self.parameters.source}, {self.sizes}, "
+            f"episode={self.episode})"
+        )
 
     @property
     def episode(self) -> int:
@@ -180,7 +197,7 @@ class PROPDPPO:
 
     def reserve(self, episodes: int) -> None:
         """Make room for so many more episodes (the compiled parts allocate nothing)."""
-        self.memory = with_room(self.memory, episodes)
+        self.memory = with_room(self.memory, _check.integer("episodes", episodes, lower=0))
 
     # ------------------------------------------------------------ a user's own loop
 
@@ -227,6 +244,8 @@ class PROPDPPO:
         values[0] = _check.floats("rewards", rewards, (H,))
         one = K == 1 and np.ndim(utilities) == 1
         values[1:] = _check.floats("utilities", [utilities] if one else utilities, (K, H))
+        for name, seen in (("rewards", values[0]), ("utilities", values[1:])):
+            _check.everywhere(name, seen, (seen >= 0) & (seen <= 1), "in [0, 1]")
         learner.end(self.episode, self._thresholds, path, taken, values, self.settings, self.memory)
         self._thresholds = None
 

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from safedrift import _check
 from safedrift._check import FloatArray, IntArray
+from safedrift._version import __version__
 
 if TYPE_CHECKING:
     from safedrift.algorithms import PROPDPPO
@@ -33,7 +34,7 @@ __all__ = ["Run", "make_run"]
 FORMAT = 1
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Run:
     """Arrays over the n measured episodes; K is the number of constraints.
 
@@ -52,7 +53,7 @@ class Run:
         of transitions, rewards, utilities (l2, summed over steps), thresholds and optimal policy
     baseline_reward, baseline_utility : (n,), (n, K) exact values of the uniform policy
     info : dict
-        Sizes, seed, parameters and how they were chosen: what is needed to run it again.
+        Version, problem, sizes, seed, parameters and how they were chosen.
     """
 
     episodes: IntArray
@@ -77,6 +78,12 @@ class Run:
     baseline_reward: FloatArray
     baseline_utility: FloatArray
     info: dict[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{name}={size}" for name, size in self.info["sizes"].items())
+        return (
+            f"Run({self.info['problem']}, {self.info['agent']}, {sizes}, seed={self.info['seed']})"
+        )
 
     @property
     def _weights(self) -> FloatArray:
@@ -155,6 +162,15 @@ class Run:
     def _chi(self) -> float:
         return float(self.info["parameters"]["dual"]["chi"])
 
+    @property
+    def _advice(self) -> str:
+        if self.info["parameters"]["mode"] == "practical":
+            return "There are too few episodes to learn from, or the windows are too short."
+        return (
+            "Use mode 'practical', or scale the bonus down (bonus_scale=0.005 and lam=0.002 learn "
+            "where the printed constants do not)."
+        )
+
     def notes(self) -> list[str]:
         """Return what a user should be told about this run, in sentences."""
         told = []
@@ -164,8 +180,7 @@ class Run:
             told.append(
                 f"The bonus is vacuous: {share:.0%} of the estimates along the last tenth of the "
                 "episodes sit at their cap, so they say nothing and the policy stays (nearly) "
-                "uniform. Use mode 'practical', or scale the bonus down "
-                "(bonus_scale=0.005 and lam=0.002 learn where the printed constants do not)."
+                f"uniform. {self._advice}"
             )
         if self.info["parameters"]["improvement"]["alpha"] == 0:
             told.append(
@@ -179,11 +194,18 @@ class Run:
                 f"The learner was told gamma = {gamma:g}, but episode {self.episodes[at]} has a "
                 f"Slater gap of only {self.gamma[at]:.4g}: Assumption 3 does not hold."
             )
+        if self.info["noisy"] and not self.info["parameters"]["noisy"]:
+            told.append(
+                "Observations were noisy, but the constants were chosen for exact ones: pass "
+                "noisy=True to for_problem too."
+            )
         hits = float((self.mu >= self._chi).mean())
         if hits > 0.05:
             told.append(
                 f"The multiplier sat at its upper bound chi = {self._chi:g} in {hits:.0%} of the "
-                "episodes: the constraint could not be met fast enough; check gamma."
+                "episodes: the learner could not meet the constraint in time. The world may drift "
+                "faster than W episodes can follow (set W and L smaller), or there are too few "
+                "episodes."
             )
         if self.info["measure_every"] > 1:
             told.append(
@@ -208,7 +230,10 @@ class Run:
                     columns[f"{item.name}.{k}"] = pa.array(values[:, k])
         table = pa.table(columns)
         info = json.dumps({"format": FORMAT, **self.info}, allow_nan=True)
-        partial = Path(f"{path}.partial")
+        path = Path(path)
+        if path.is_dir() or not path.parent.is_dir():
+            _check.fail("path", "a file in an existing folder", path)
+        partial = path.with_name(f"{path.name}.partial")
         pq.write_table(table.replace_schema_metadata({"safedrift": info}), partial)
         partial.replace(path)  # whole or not at all
 
@@ -217,19 +242,25 @@ class Run:
         """Read what `to_parquet` wrote."""
         table = pq.read_table(path)
         raw = (table.schema.metadata or {}).get(b"safedrift")
+        whole = "a run written by Run.to_parquet"
         if raw is None:
-            _check.fail(str(path), "a Parquet file written by Run.to_parquet", "another one")
-        info = json.loads(raw)
-        if info.pop("format", None) != FORMAT:
-            _check.fail(str(path), f"of run format {FORMAT}", "another format")
-        names = table.column_names
-        arrays = {}
-        for item in fields(cls):
-            if item.name in names:
-                arrays[item.name] = table[item.name].to_numpy()
-            elif item.name != "info":
-                parts = [n for n in names if n.rpartition(".")[0] == item.name]
-                arrays[item.name] = np.stack([table[n].to_numpy() for n in parts], axis=1)
+            _check.fail(str(path), whole, "another Parquet file")
+        try:
+            info = json.loads(raw)
+            if info.pop("format") != FORMAT:
+                _check.fail(str(path), f"of run format {FORMAT}", "another format")
+            missing = [key for key in _INFO if key not in info]
+        except (json.JSONDecodeError, AttributeError, TypeError, KeyError):
+            _check.fail(str(path), whole, "one with unreadable settings")
+        if missing:
+            _check.fail(str(path), whole, f"one without the settings {', '.join(missing)}")
+        if table.num_rows == 0:
+            _check.fail(str(path), whole, "one without episodes")
+        arrays = {
+            item.name: _column(path, table, item.name)
+            for item in fields(cls)
+            if item.name != "info"
+        }
         return cls(**arrays, info=info)
 
     def report(self, path: str | Path) -> Path:
@@ -237,6 +268,18 @@ class Run:
         from safedrift.reports import write_page
 
         return write_page(self, path)
+
+
+_INFO = ("problem", "agent", "sizes", "knowledge", "parameters", "seed", "noisy", "measure_every")
+
+
+def _column(path: str | Path, table: pa.Table, name: str) -> np.ndarray:
+    """One field of a run: a column, or columns name.0, name.1, ... side by side."""
+    names = [n for n in table.column_names if n == name or n.rpartition(".")[0] == name]
+    columns = [table[n].to_numpy() for n in names]
+    if not columns or any(column.dtype.kind not in "bif" for column in columns):
+        _check.fail(str(path), "a run written by Run.to_parquet", f"one without numbers for {name}")
+    return columns[0] if names == [name] else np.stack(columns, axis=1)
 
 
 def make_run(
@@ -284,7 +327,9 @@ def make_run(
         baseline_reward=baseline[:, 0],
         baseline_utility=baseline[:, 1:],
         info={
+            "version": __version__,
             "problem": world.name,
+            "recipe": world.recipe,
             "agent": learner.name,
             "sizes": learner.sizes._asdict(),
             "knowledge": _describe_knowledge(learner),

@@ -43,7 +43,7 @@ def simulate(
     truth: Optima | None = None,
     progress: Progress | None = None,
 ) -> Run:
-    """Play `agent` from the start through all episodes of `world`.
+    """Play a fresh copy of `agent` through all episodes of `world`; `agent` itself stays as it is.
 
     Parameters
     ----------
@@ -63,6 +63,9 @@ def simulate(
     ValueError
         If world and agent disagree in size, or a measured episode is infeasible.
     """
+    _check.kind("world", world, DriftingCMDP)
+    _check.kind("agent", agent, PROPDPPO)
+    _check.kind("noisy", noisy, bool)
     _check_sizes(world, agent)
     measure_every = _check.integer("measure_every", measure_every, upper=world.M)
     seed = _check.integer("seed", seed, lower=0)
@@ -70,10 +73,11 @@ def simulate(
     report = progress or (lambda stage, done, total: None)
     if truth is None:
         truth = _optima(world, episodes, report)
-    elif not np.array_equal(truth.episodes, episodes):
-        _check.fail(
-            "truth", f"of every {measure_every}-th episode", f"{truth.episodes.size} others"
-        )
+    elif not (
+        np.array_equal(_check.kind("truth", truth, Optima).episodes, episodes)
+        and np.array_equal(truth.thresholds, world.thresholds[episodes])
+    ):
+        _check.fail("truth", "the optima of this world's measured episodes", "others")
     check_feasible(world, truth)
     learner = agent.fresh(seeds(seed)["learner"])
     record, values = _learn(world, learner, seed, noisy, episodes, report)
@@ -144,6 +148,8 @@ def _check_sizes(world: DriftingCMDP, agent: PROPDPPO) -> None:
         wanted, got = getattr(world, name), getattr(agent.sizes, name)
         if wanted != got:
             _check.fail(f"the agent's {name}", f"the world's, {wanted}", got)
+    if not np.array_equal(world.initial, agent.initial):
+        _check.fail("the agent's initial distribution", "the world's", "another")
 
 
 def check_feasible(world: DriftingCMDP, truth: Optima) -> None:

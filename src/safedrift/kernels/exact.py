@@ -33,6 +33,13 @@ class Scratch(NamedTuple):
     policy: FloatArray  # (2, H, S, A)
 
 
+class Ends(NamedTuple):
+    """Optimal policy and reach of a chunk's first and last episode."""
+
+    policy: FloatArray  # (2, H, S, A)
+    reach: FloatArray  # (2, H, S)
+
+
 def make_scratch(entries: int, H: int, S: int, A: int) -> Scratch:
     """Return working arrays for worlds of these sizes."""
     return Scratch(
@@ -238,6 +245,17 @@ def copy_policy(source, target):
 
 
 @jit_part
+def copy_measure(policy, reach, policy_out, reach_out):
+    """Copy a policy (H, S, A) and its reach (H, S)."""
+    H, S, A = policy.shape
+    for h in range(H):
+        for s in range(S):
+            reach_out[h, s] = reach[h, s]
+            for a in range(A):
+                policy_out[h, s, a] = policy[h, s, a]
+
+
+@jit_part
 def intersect_lines(world, p, r, g, b, left, right, new, V, warm):
     """Minimise the dual D(μ) = max_π V_r + μ (V_g - b) by intersecting lines.
 
@@ -257,7 +275,7 @@ def intersect_lines(world, p, r, g, b, left, right, new, V, warm):
     H = r.shape[0]
     safe = b - 1e-12 * H
     r_right, most = best_policy(world, p, r, g, 0.0, 1.0, new, V)
-    gamma = most - b
+    gamma = most - b if most < safe else max(most - b, 0.0)
     if most < safe:
         copy_policy(new, right)
         copy_policy(new, left)
@@ -299,6 +317,8 @@ def intersect_lines(world, p, r, g, b, left, right, new, V, warm):
     share = min(max((b - g_left) / (g_right - g_left), 0.0), 1.0)
     value = (1.0 - share) * r_left + share * r_right
     utility = (1.0 - share) * g_left + share * g_right
+    # A policy that misses b by rounding is certified for the threshold it reaches.
+    dual += mu * (b - min(b, utility))
     return OPTIMAL, mu, share, value, utility, dual, gamma, float(iteration)
 
 
@@ -335,23 +355,23 @@ def policy_change(policy, before, reach, reach_before, out):
 
 
 @jit
-def solve_episodes(world, rewards, episodes, first, numbers, changes, policies, scratch):
+def solve_episodes(world, rewards, episodes, numbers, changes, policies, ends, scratch):
     """Constrained optimum of each listed episode of a world with one constraint.
 
     Parameters
     ----------
     rewards : (N, 1, H, S, A) the world's rewards with a signal axis
-    episodes : (first + n,) `first` (0 or 1) episodes go before, so that their change is known
+    episodes : (n,)
     numbers : (n, 8) written: status, μ*, share, value, utility, dual value, Slater gap, iterations
-    changes : (n, H) written: change of the optimal policy since the episode listed before
+    changes : (n, H) written: change of the optimal policy since the episode listed before, 0 first
     policies : (n, H, S, A) written, or (0, H, S, A)
+    ends : Ends, written: policy and reach of the first and the last episode
     """
     _, _, H, S, A = rewards.shape
     left, right = scratch.left, scratch.right
     warm = False
-    for j in range(episodes.size):
-        i = j - first
-        m = episodes[j]
+    for i in range(episodes.size):
+        m = episodes[i]
         p = transitions_of(world, m, scratch)
         mix_signal(rewards, world.reward_path, m, 0, scratch.r)
         mix_signal(world.utilities, world.utility_path, m, 0, scratch.g)
@@ -362,19 +382,18 @@ def solve_episodes(world, rewards, episodes, first, numbers, changes, policies, 
         warm = found[0] == OPTIMAL and found[1] > 0.0
         occupancy(world, p, A, left, scratch.reach_left)
         occupancy(world, p, A, right, scratch.reach_right)
-        policy, reach = scratch.policy[j % 2], scratch.reach[j % 2]
+        policy, reach = scratch.policy[i % 2], scratch.reach[i % 2]
         mix_policies(left, right, scratch.reach_left, scratch.reach_right, found[2], policy, reach)
-        if i < 0:
-            continue
         for column, number in enumerate(found):
             numbers[i, column] = number
         for h in range(H):
             changes[i, h] = 0.0
-        if j > 0:
-            before, reach_before = scratch.policy[(j + 1) % 2], scratch.reach[(j + 1) % 2]
+        if i > 0:
+            before, reach_before = scratch.policy[(i + 1) % 2], scratch.reach[(i + 1) % 2]
             policy_change(policy, before, reach, reach_before, changes[i])
         if policies.shape[0] > 0:
-            for h in range(H):
-                for s in range(S):
-                    for a in range(A):
-                        policies[i, h, s, a] = policy[h, s, a]
+            copy_measure(policy, reach, policies[i], scratch.reach_left)
+        if i == 0:
+            copy_measure(policy, reach, ends.policy[0], ends.reach[0])
+        if i + 1 == episodes.size:
+            copy_measure(policy, reach, ends.policy[1], ends.reach[1])

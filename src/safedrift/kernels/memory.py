@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from safedrift.kernels.types import FloatArray, IndexArray
 
 COUNT_BONUS, BERNSTEIN_BONUS = 0, 1
-OPTIMISTIC, PLAIN, OBSERVED = 0, 1, 2  # what the dual is fed with
+OPTIMISTIC, PLAIN, OBSERVED = 0, 1, 2
+FEEDS = {"optimistic": OPTIMISTIC, "plain": PLAIN, "observed": OBSERVED}  # the dual is fed with
 
 
 class Settings(NamedTuple):
@@ -159,22 +160,30 @@ def with_room(memory: Memory, episodes: int) -> Memory:
             edge_pair=(action * size + slot).astype(np.uint32),
             **{name: _longer(getattr(memory, name), size) for name in _PER_SLOT},
         )
-        scale = np.zeros(memory.mean.size)
-        memory = memory._replace(
-            q_flat=memory.q.reshape(*memory.q.shape[:2], -1),
-            pi_flat=memory.pi.reshape(memory.pi.shape[0], -1),
-            mantissa=np.zeros(memory.mean.size),
-            scale=scale,
-            scale_bits=scale.view(np.int64),
-            mean_flat=memory.mean.ravel(),
-            square_flat=memory.square.ravel(),
-        )
+        memory = with_views(memory)
     if edges > have[1]:
         size = max(edges, 2 * have[1])
         memory = memory._replace(
             **{name: _longer(getattr(memory, name), size) for name in _PER_EDGE}
         )
     return memory
+
+
+def with_views(memory: Memory) -> Memory:
+    """Return the memory with the arrays that are others seen differently, and their scratch.
+
+    To be called whenever arrays have been replaced or copied: the kernels rely on shared bytes.
+    """
+    scale = np.zeros(memory.mean.size)
+    return memory._replace(
+        q_flat=memory.q.reshape(*memory.q.shape[:2], memory.q[0, 0].size),
+        pi_flat=memory.pi.reshape(memory.pi.shape[0], memory.pi[0].size),
+        mantissa=np.zeros(memory.mean.size),
+        scale=scale,
+        scale_bits=scale.view(np.int64),
+        mean_flat=memory.mean.ravel(),
+        square_flat=memory.square.ravel(),
+    )
 
 
 def _longer(array: NDArray, size: int) -> NDArray:  # type: ignore[type-arg]

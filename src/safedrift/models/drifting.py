@@ -50,7 +50,8 @@ class DriftingCMDP:
         utility_weights: ArrayLike | None = None,
         thresholds: ArrayLike | None = None,
     ) -> None:
-        self.name: str | None = None  # shown in results
+        self.name: str | None = None  # of a named problem, and how it was made;
+        self.recipe: dict[str, object] = {}  # both are kept in results
         self.scenarios = tuple(scenarios)
         _check_scenarios(self.scenarios)
         given = (transition_weights, reward_weights, utility_weights)

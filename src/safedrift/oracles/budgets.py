@@ -40,6 +40,7 @@ class Variation(NamedTuple):
 
 def variation(world: DriftingCMDP, norm: str = "l2") -> Variation:
     """Return how much P, r, g and b change from episode to episode."""
+    _check.kind("world", world, DriftingCMDP)
     _check.choice("norm", norm, ("l2", "l1"))
     arrays = world.arrays
     H, K = world.H, world.K
@@ -73,7 +74,7 @@ def budgets(world: DriftingCMDP, found: Optima | None = None, norm: str = "l2") 
     """
     change = variation(world, norm)
     found = optima(world) if found is None else found
-    if found.episodes.size != world.M:
+    if _check.kind("found", found, Optima).episodes.size != world.M:
         _check.fail("found", f"the optima of all {world.M} episodes", f"{found.episodes.size}")
     return Budgets(
         P=float(change.P.sum()),

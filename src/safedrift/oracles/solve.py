@@ -11,6 +11,7 @@ dual value bounds every policy's value from above, and the gap between the two.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from scipy.optimize import linprog
@@ -45,7 +46,8 @@ class Optimum:
     utilities : (K,) V_g of `policy`; if infeasible, those with the largest least slack
     multipliers : (K,) μ*, infinite if infeasible
     policy : (H, S, A) optimal, or the safest one if infeasible
-    gap : dual value at μ* minus `value`; bounds how far `value` is from the optimum
+    gap : dual value at μ* minus `value`; bounds how far `value` is from the optimum (of the
+        threshold that `policy` reaches, where that misses b by up to 1e-12 H of rounding)
     gamma : Slater gap, max_π min_k (V_g,k(π) - b_k); negative if infeasible
     iterations : lines intersected, or simplex iterations
     """
@@ -65,6 +67,7 @@ class Optima:
     """Constrained optima of n episodes of a world; fields as in `Optimum`, first axis n."""
 
     episodes: IntArray
+    thresholds: FloatArray
     feasible: np.ndarray
     value: FloatArray
     utilities: FloatArray
@@ -77,6 +80,7 @@ class Optima:
 
 def evaluate(cmdp: TabularCMDP, policy: FloatArray) -> FloatArray:
     """Return (V_r, V_g,1, ..., V_g,K) of a policy (H, S, A), exactly."""
+    _check.kind("cmdp", cmdp, TabularCMDP)
     checked = _check.floats("policy", policy, cmdp.shape[:3])
     _check.distribution("policy", checked)
     world = DriftingCMDP([cmdp], np.zeros(1, np.int64))
@@ -120,6 +124,7 @@ def safest_utilities(world: DriftingCMDP, episodes: IntArray) -> FloatArray:
 
 def solve(cmdp: TabularCMDP) -> Optimum:
     """Return the constrained optimum of one CMDP."""
+    _check.kind("cmdp", cmdp, TabularCMDP)
     if cmdp.shape.K > 1:
         return _solve_lp(cmdp)[0]
     world = DriftingCMDP([cmdp], np.zeros(1, np.int64))
@@ -143,9 +148,10 @@ def optima(
 ) -> Optima:
     """Return the constrained optimum of each listed episode (all by default).
 
-    Episodes with the same world are solved once. `progress` is called with numbers that add up to
-    the number of listed episodes.
+    Consecutive episodes with the same world are solved once. `progress` is called with numbers
+    that add up to the number of listed episodes.
     """
+    _check.kind("world", world, DriftingCMDP)
     if episodes is None:
         episodes = np.arange(world.M)
     episodes = _check.integers("episodes", episodes, 0, world.M - 1)
@@ -167,6 +173,7 @@ def optima(
     change[np.flatnonzero(fresh)] = changes.sum(axis=1)
     return Optima(
         episodes=episodes,
+        thresholds=world.thresholds[episodes],
         feasible=feasible[run],
         value=np.where(feasible, value, np.nan)[run],
         utilities=utilities[run],
@@ -200,16 +207,24 @@ def _solve_lines(
     numbers, changes = np.empty((n, 8)), np.empty((n, world.H))
     policies = np.empty((n if keep_policies else 0, world.H, world.S, world.A))
 
+    ends: dict[int, exact.Ends] = {}
+
     def work(part: slice) -> None:
-        before = min(part.start, 1)
+        shape = (2, world.H, world.S)
+        ends[part.start] = end = exact.Ends(np.empty((*shape, world.A)), np.empty(shape))
         exact.solve_episodes(
-            arrays, rewards, episodes[part.start - before : part.stop], before,
-            numbers[part], changes[part], policies[part], _scratch(world),
+            arrays, rewards, episodes[part], numbers[part], changes[part], policies[part], end,
+            _scratch(world),
         )  # fmt: skip
         if progress and sizes is not None:
             progress(int(sizes[part].sum()))
 
     in_chunks(work, n)
+    for before, start in pairwise(sorted(ends)):
+        old, new = ends[before], ends[start]
+        exact.policy_change(
+            new.policy[0], old.policy[1], new.reach[0], old.reach[1], changes[start]
+        )
     return numbers, changes, policies
 
 
@@ -243,6 +258,9 @@ def _solve_lps(
     return feasible, value, utilities, multipliers, gap, gamma, changes
 
 
+_HIGHS = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+
+
 def _solve_lp(cmdp: TabularCMDP) -> tuple[Optimum, FloatArray]:
     """Occupancy-measure LP by HiGHS; returns the optimum and the state occupancy (H, S)."""
     H, S, A, K = cmdp.shape
@@ -258,14 +276,16 @@ def _solve_lp(cmdp: TabularCMDP) -> tuple[Optimum, FloatArray]:
         b_eq=inflow,
         bounds=[(0, None)] * (H * S * A) + [(None, None)],
         method="highs",
+        options=_HIGHS,
     )
-    gamma = -float(slack.fun)
     best = linprog(
         -cmdp.rewards.ravel(), A_ub=-g, b_ub=-b, A_eq=flow, b_eq=inflow, method="highs",
-        options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10},
+        options=_HIGHS,
     )  # fmt: skip
-    if best.status not in (0, 2):
-        raise RuntimeError(f"HiGHS stopped without an answer: {best.message}")
+    for result, answers in ((slack, (0,)), (best, (0, 2))):
+        if result.status not in answers:
+            raise RuntimeError(f"HiGHS stopped without an answer: {result.message}")
+    gamma = -float(slack.fun)
     optimal = best.status == 0
     measure = (best.x if optimal else slack.x[:-1]).clip(0).reshape(H, S, A)
     policy, reach = _policy_of(measure)

@@ -12,12 +12,12 @@ from safedrift.models import DriftingCMDP
 from safedrift.problems.maze import maze
 from safedrift.problems.random import random, with_gap
 
-__all__ = ["PROBLEMS", "describe", "make", "with_gap"]
+__all__ = ["PROBLEMS", "describe", "make", "options", "with_gap"]
 
 PROBLEMS: dict[str, Callable[..., DriftingCMDP]] = {"maze": maze, "random": random}
 
 
-def make(name: str, episodes: int = 20_000, seed: int = 0, **options: Any) -> DriftingCMDP:
+def make(name: str, episodes: int = 20_000, seed: int = 0, **chosen: Any) -> DriftingCMDP:
     """Build a named problem.
 
     Parameters
@@ -28,16 +28,17 @@ def make(name: str, episodes: int = 20_000, seed: int = 0, **options: Any) -> Dr
         M.
     seed
         Of whatever is random in the world itself.
-    **options
-        Of the problem; see `describe(name)`.
+    **chosen
+        Options of the problem; see `options(name)` and `describe(name)`.
     """
     _check.choice("problem", name, tuple(PROBLEMS))
     build = PROBLEMS[name]
-    known = [p for p in inspect.signature(build).parameters if p not in ("episodes", "seed")]
-    for option in options:
-        _check.choice(f"option of {name}", option, known)
-    world = build(episodes, seed, **options)
+    for given in chosen:
+        _check.choice(f"option of {name}", given, tuple(options(name)))
+    _check.integer("seed", seed, lower=0)
+    world = build(episodes, seed, **chosen)
     world.name = name
+    world.recipe = {"episodes": episodes, "seed": seed, **chosen}
     return world
 
 
@@ -45,3 +46,10 @@ def describe(name: str) -> str:
     """Return the story of a problem: states, actions, reward, utility, drift, knowledge."""
     _check.choice("problem", name, tuple(PROBLEMS))
     return inspect.getdoc(sys.modules[PROBLEMS[name].__module__]) or ""
+
+
+def options(name: str) -> dict[str, Any]:
+    """Return the options of a problem and their defaults."""
+    _check.choice("problem", name, tuple(PROBLEMS))
+    known = inspect.signature(PROBLEMS[name]).parameters
+    return {key: p.default for key, p in known.items() if key not in ("episodes", "seed")}

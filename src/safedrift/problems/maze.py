@@ -18,8 +18,8 @@ Drift
     Rewards only: the target jumps to another place `moves` times, evenly spread. Transitions,
     utilities and threshold stay.
 Knowledge
-    The constraint does not drift, so its local budgets are zero: `LocalBudgets()`. Standing still
-    is safe, so `Slater(gamma)` with gamma up to almost `hazard_budget` holds too.
+    The constraint does not drift, so its local budgets are zero: `LocalBudgets()`. Staying at the
+    bottom is safe, so `Slater(gamma)` with gamma up to almost `hazard_budget` holds too.
 Source
     Made up; the motivating example "collision avoidance in a maze with a moving target" of the
     paper.

@@ -1,0 +1,3 @@
+"""The version, kept in results."""
+
+__version__ = "0.1.0"
