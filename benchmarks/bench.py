@@ -47,14 +47,24 @@ def player(world, agent, episodes):
     rng = np.random.default_rng(0)
     actions = rng.random((episodes, H))
     draws = rng.random((episodes, simulation.world_uniforms_per_episode(H, K)))
-    record = simulation.make_record(episodes, H, K, agent.memory.v_start.size)
+    record = simulation.make_record(episodes, K, agent.memory.v_start.size)
     nothing, none = np.zeros(episodes, bool), np.zeros((0, H, S, A))
+    trajectory = simulation.make_trajectory(H, K)
     agent.reserve(W + episodes)
 
     def play():
         agent.memory.episode[0] = 0  # the path of the world is `episodes` long
         simulation.play(
-            world.arrays, agent.settings, agent.memory, False, actions, draws, nothing, none, record
+            world.arrays,
+            agent.settings,
+            agent.memory,
+            False,
+            actions,
+            draws,
+            nothing,
+            none,
+            trajectory,
+            record,
         )
 
     return play

@@ -106,6 +106,7 @@ def _learn(
     arrays = world.arrays
     values = np.empty((episodes.size, 1 + K))
     records = []
+    trajectory = simulation.make_trajectory(H, K)
     done = written = 0
     while done < M:
         # A chunk ends after _CHUNK episodes or when its policies fill their share of memory.
@@ -114,12 +115,12 @@ def _learn(
         ahead = ahead[ahead < B]
         policies = np.empty((ahead.size, H, S, A))
         learner.reserve(B)
-        record = simulation.make_record(B, H, K, learner.memory.v_start.size)
+        record = simulation.make_record(B, K, learner.memory.v_start.size)
         simulation.play(
             arrays, learner.settings, learner.memory, noisy,
             action_stream.random((B, H)),
             world_stream.random((B, simulation.world_uniforms_per_episode(H, K))),
-            measured[done : done + B], policies, record,
+            measured[done : done + B], policies, trajectory, record,
         )  # fmt: skip
         part = slice(written, written + ahead.size)
         if ahead.size:
@@ -128,8 +129,8 @@ def _learn(
         done += B
         written += ahead.size
         report("learning", done, M)
-    joined = [np.concatenate(parts) for parts in zip(*(r[:4] for r in records), strict=True)]
-    return records[-1]._replace(**dict(zip(records[-1]._fields, joined, strict=False))), values
+    whole = simulation.Record(*(np.concatenate(parts) for parts in zip(*records, strict=True)))
+    return whole, values
 
 
 def _optima(world: DriftingCMDP, episodes: np.ndarray, report: Progress) -> Optima:

@@ -88,7 +88,7 @@ def improve_policy(alpha, memory):
 
 @jit_inline
 def exponentials(h, start, end, memory):
-    """x ← exp(x) for the numbers x ≤ 0 in pi_flat[h, start:end], to one unit in the last place.
+    """x ← exp(x) for x in pi_flat[h, start:end], to the last digit; x ≤ 0 or hardly above.
 
     exp(x) = 2^k exp(r) with |r| ≤ ln 2 / 2. Adding 1.5 · 2^52 rounds x / ln 2 to the integer k and
     leaves it in the low bits, from where it is moved to the exponent. Straight-line code that the

@@ -23,13 +23,21 @@ class Record(NamedTuple):
     v_start: FloatArray  # (B, C) estimates at the initial distribution
     at_cap: FloatArray  # (B,) share of estimates at their cap
     returns: FloatArray  # (B, 1+K) observed sums of reward and utilities
-    states: NDArray[np.int64]  # (H,) the last trajectory
+
+
+class Trajectory(NamedTuple):
+    """The episode in play."""
+
+    states: NDArray[np.int64]  # (H,)
     actions: NDArray[np.int64]  # (H,)
-    values: FloatArray  # (1+K, H) its rewards and utilities
+    values: FloatArray  # (1+K, H) rewards and utilities
 
 
 @jit
-def play(world, settings, memory, noisy, action_uniforms, world_uniforms, measured, policies, out):
+def play(
+    world, settings, memory, noisy, action_uniforms, world_uniforms, measured, policies,
+    trajectory, out,
+):  # fmt: skip
     """Play B episodes from `memory.episode` on.
 
     Parameters
@@ -38,11 +46,12 @@ def play(world, settings, memory, noisy, action_uniforms, world_uniforms, measur
     world_uniforms : (B, H + H*(1+K))
     measured : (B,) bool, which episodes' policies are written out
     policies : (number measured, H, S, A)
+    trajectory : Trajectory, scratch
     out : Record
     """
     B, H = action_uniforms.shape
     K = memory.mu.size
-    states, actions, values = out.states, out.actions, out.values
+    states, actions, values = trajectory.states, trajectory.actions, trajectory.values
     written = 0
     for e in range(B):
         m = memory.episode[0]
@@ -131,39 +140,19 @@ def observe(world, m, h, s, a, noisy, uniforms, first, values):
             values[c, h] = 1.0 if uniforms[first + c] < values[c, h] else 0.0
 
 
-@jit
-def running_sums(offsets, probabilities, out):
-    """Cumulative probabilities within each row of each scenario, 1 from the last positive entry on.
-
-    Parameters
-    ----------
-    offsets : (rows + 1,)
-    probabilities, out : (N, entries)
-    """
-    for n in range(probabilities.shape[0]):
-        for row in range(offsets.size - 1):
-            total = 0.0
-            last = offsets[row]
-            for j in range(offsets[row], offsets[row + 1]):
-                total += probabilities[n, j]
-                out[n, j] = total
-                if probabilities[n, j] > 0.0:
-                    last = j
-            for j in range(last, offsets[row + 1]):
-                out[n, j] = 1.0
-
-
-def make_record(B: int, H: int, K: int, C: int) -> Record:
+def make_record(B: int, K: int, C: int) -> Record:
     """Return an empty record of B episodes."""
     return Record(
         mu=np.zeros((B, K)),
         v_start=np.zeros((B, C)),
         at_cap=np.zeros(B),
         returns=np.zeros((B, 1 + K)),
-        states=np.zeros(H, np.int64),
-        actions=np.zeros(H, np.int64),
-        values=np.zeros((1 + K, H)),
     )
+
+
+def make_trajectory(H: int, K: int) -> Trajectory:
+    """Return room for one episode."""
+    return Trajectory(np.zeros(H, np.int64), np.zeros(H, np.int64), np.zeros((1 + K, H)))
 
 
 def world_uniforms_per_episode(H: int, K: int) -> int:

@@ -18,8 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from safedrift import _check
 from safedrift._check import FloatArray, IntArray
-from safedrift.kernels.simulation import running_sums
 from safedrift.kernels.types import Path, Successors, World
+from safedrift.kernels.worlds import running_sums
 from safedrift.models.tabular import TabularCMDP
 
 __all__ = ["DriftingCMDP"]
@@ -64,14 +64,14 @@ class DriftingCMDP:
         N = len(self.scenarios)
         common = None if weights is None else _as_path("weights", weights, N)
         paths = [
-            common if own is None else _as_path(name, own, N)
+            _as_path(name, weights if own is None else own, N)
             for name, own in zip(names, given, strict=True)
         ]
-        self.transition_path, self.reward_path, self.utility_path = (p for p in paths if p)
+        self.transition_path, self.reward_path, self.utility_path = paths
         self.H, self.S, self.A, self.K = self.scenarios[0].shape
         self.M = self.transition_path.scenario.shape[0]
         for name, path in zip(names, paths, strict=True):
-            if path and path.scenario.shape[0] != self.M:
+            if path.scenario.shape[0] != self.M:
                 _check.fail(name, f"of length M = {self.M}", f"length {path.scenario.shape[0]}")
         if thresholds is None:
             if common is None:
@@ -104,9 +104,10 @@ class DriftingCMDP:
     def with_thresholds(self, thresholds: ArrayLike) -> DriftingCMDP:
         """Return the same world with other thresholds (M, K)."""
         other = copy(self)
-        for cached in ("arrays", "distinct"):
-            other.__dict__.pop(cached, None)
+        other.__dict__.pop("distinct", None)
         other._set_thresholds(thresholds)
+        if "arrays" in other.__dict__:
+            other.__dict__["arrays"] = self.arrays._replace(thresholds=other.thresholds.copy())
         return other
 
     def _set_thresholds(self, thresholds: ArrayLike) -> None:
@@ -183,7 +184,7 @@ def _check_scenarios(scenarios: tuple[TabularCMDP, ...]) -> None:
             _check.fail("scenarios", "of one initial distribution", "another", n)
 
 
-def _as_path(name: str, weights: ArrayLike, N: int) -> Path:
+def _as_path(name: str, weights: ArrayLike | None, N: int) -> Path:
     """Check weights and keep the non-zero ones of each row."""
     raw = np.asarray(weights)
     if raw.dtype.kind in "iu" and raw.ndim == 1:

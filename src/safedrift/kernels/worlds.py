@@ -1,4 +1,4 @@
-"""A walk on the probability simplex."""
+"""What models compute once: a walk on the probability simplex, running sums for sampling."""
 
 from __future__ import annotations
 
@@ -38,3 +38,25 @@ def walk_on_simplex(steps, ordered, weights):
             total += weights[m, n]
         for n in range(N):
             weights[m, n] /= total
+
+
+@jit
+def running_sums(offsets, probabilities, out):
+    """Cumulative probabilities within each row of each scenario, 1 from the last positive entry on.
+
+    Parameters
+    ----------
+    offsets : (rows + 1,)
+    probabilities, out : (N, entries)
+    """
+    for n in range(probabilities.shape[0]):
+        for row in range(offsets.size - 1):
+            total = 0.0
+            last = offsets[row]
+            for j in range(offsets[row], offsets[row + 1]):
+                total += probabilities[n, j]
+                out[n, j] = total
+                if probabilities[n, j] > 0.0:
+                    last = j
+            for j in range(last, offsets[row + 1]):
+                out[n, j] = 1.0
