@@ -326,3 +326,15 @@ def test_policy_refuses_what_is_not_there():
     for key, error in (((0, 99), ValueError), ((0, "a"), TypeError), (0, TypeError)):
         with pytest.raises(error, match=r"must be an integer|needs a step and a state"):
             policy[key]
+
+
+def test_a_restart_forgets_every_digit_of_the_log_policy():
+    agent = bandit(3, 1e6, 1.0)
+    agent.memory.logit[:] = 1e12
+    agent.memory.logit_low[:] = 1e-5
+    shorter = agent.settings._replace(L=5)
+    learner.begin(5, shorter, agent.memory)
+    agent.memory.q[:] = 0.5
+    learner.begin(6, shorter, agent.memory)
+    assert agent.memory.pi[0, :, 0].tolist() == [1 / 3] * 3
+    assert not agent.memory.logit[0, :, 0].any()

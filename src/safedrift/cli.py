@@ -133,7 +133,7 @@ def run(
 
     - safedrift run maze
     - safedrift run maze --knowledge local-budgets --set eta=0.1 --out runs/first
-    - safedrift run random -n 5000 -o states=8 -o drift=periodic -o gamma=0.3
+    - safedrift run random -n 50000 -o states=8 -o drift=linear -o gamma=0.3
     - safedrift run random -n 100000 --mode printed (and read what it says)
     """
     name = f"{problem}-{mode.value}-{knowledge.value}-seed{seed}"
