@@ -325,10 +325,13 @@ def test_paths_must_have_one_length(scenarios):
 
 def test_some_path_must_be_given_for_each_part(scenarios):
     path = np.zeros(2, int)
-    with pytest.raises(TypeError, match="weights must be given, or all of transition_weights, "):
+    with pytest.raises(TypeError, match="weights or transition_weights must be given"):
         DriftingCMDP(scenarios)
-    with pytest.raises(TypeError, match="weights must be given, or all of transition_weights, "):
+    with pytest.raises(TypeError, match="weights or utility_weights must be given"):
         DriftingCMDP(scenarios, transition_weights=path, reward_weights=path)
+    own = dict(transition_weights=path, reward_weights=path, utility_weights=path)
+    with pytest.raises(ValueError, match="weights must be of length M = 2; got length 3"):
+        DriftingCMDP(scenarios, np.zeros(3, int), **own)
     with pytest.raises(TypeError, match="thresholds must be given when weights is not; got None"):
         DriftingCMDP(scenarios, transition_weights=path, reward_weights=path, utility_weights=path)
 

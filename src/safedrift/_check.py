@@ -109,15 +109,17 @@ def integers(name: str, value: object, lower: int, upper: int) -> IntArray:
     return np.array(array, dtype=np.int64)
 
 
-def integer(name: str, value: object, *, lower: int = 1, upper: int = 2**40) -> int:
+LARGEST = 2**40  # a number of episodes, states or seeds beyond this is a mistake
+
+
+def integer(name: str, value: object, *, lower: int = 1, upper: int = LARGEST) -> int:
     """Return `value` as an int in [lower, upper]."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} must be an integer; got {value!r}")
-    if value < lower or value > upper:
-        limit = f"an integer in [{lower}, {upper}]" if upper < 2**40 else f"an integer >= {lower}"
-        if value > upper:
-            limit = f"an integer in [{lower}, {upper}]"
-        fail(name, limit, value)
+    if value < lower and upper == LARGEST:
+        fail(name, f"an integer >= {lower}", value)
+    if not lower <= value <= upper:
+        fail(name, f"an integer in [{lower}, {upper}]", value)
     return int(value)
 
 

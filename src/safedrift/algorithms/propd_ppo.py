@@ -163,7 +163,7 @@ class PROPDPPO:
         return PROPDPPO(self.sizes, self.initial, self.parameters, self.knowledge, seed)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore a copied or unpickled learner: views must share bytes again."""
+        """Restore a copied learner: its views must share bytes again."""
         self.__dict__.update(state)
         self.memory = with_views(self.memory)
 

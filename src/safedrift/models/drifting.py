@@ -54,24 +54,19 @@ class DriftingCMDP:
         self.recipe: dict[str, object] = {}  # both are kept in results
         self.scenarios = tuple(scenarios)
         _check_scenarios(self.scenarios)
-        given = (transition_weights, reward_weights, utility_weights)
-        if weights is None and any(w is None for w in given):
-            raise TypeError(
-                "weights must be given, or all of transition_weights, reward_weights and "
-                "utility_weights; got None"
-            )
-        names = ("transition_weights", "reward_weights", "utility_weights")
         N = len(self.scenarios)
         common = None if weights is None else _as_path("weights", weights, N)
-        paths = [
-            _as_path(name, weights if own is None else own, N)
-            for name, own in zip(names, given, strict=True)
-        ]
-        self.transition_path, self.reward_path, self.utility_path = paths
+        self.transition_path = _own_or_common("transition_weights", transition_weights, common, N)
+        self.reward_path = _own_or_common("reward_weights", reward_weights, common, N)
+        self.utility_path = _own_or_common("utility_weights", utility_weights, common, N)
         self.H, self.S, self.A, self.K = self.scenarios[0].shape
         self.M = self.transition_path.scenario.shape[0]
-        for name, path in zip(names, paths, strict=True):
-            if path.scenario.shape[0] != self.M:
+        for name, path in (
+            ("reward_weights", self.reward_path),
+            ("utility_weights", self.utility_path),
+            ("weights", common),
+        ):
+            if path is not None and path.scenario.shape[0] != self.M:
                 _check.fail(name, f"of length M = {self.M}", f"length {path.scenario.shape[0]}")
         if thresholds is None:
             if common is None:
@@ -184,7 +179,16 @@ def _check_scenarios(scenarios: tuple[TabularCMDP, ...]) -> None:
             _check.fail("scenarios", "of one initial distribution", "another", n)
 
 
-def _as_path(name: str, weights: ArrayLike | None, N: int) -> Path:
+def _own_or_common(name: str, own: ArrayLike | None, common: Path | None, N: int) -> Path:
+    """Return a path of its own where one is given, the common one otherwise."""
+    if own is not None:
+        return _as_path(name, own, N)
+    if common is None:
+        raise TypeError(f"weights or {name} must be given; got None for both")
+    return common
+
+
+def _as_path(name: str, weights: ArrayLike, N: int) -> Path:
     """Check weights and keep the non-zero ones of each row."""
     raw = np.asarray(weights)
     if raw.dtype.kind in "iu" and raw.ndim == 1:
