@@ -239,3 +239,245 @@ def project_to_simplex(x):
         else:
             high = middle
     return np.maximum(x - high, 0)
+
+
+# ---------------------------------------------------------------- PROPD-PPO, Algorithms 1 and 2
+
+
+def propd_ppo_linear(
+    *, play, thresholds, sizes, initial, psi, phi, alpha, L, eta, xi, chi, W, lam, beta, beta_r, LV,
+    spread_P, spread_g, lagged=False, feed="optimistic",
+):  # fmt: skip
+    """Algorithm 1 with Algorithm 2 on finite states; yields every quantity.
+
+    play(m, policy) -> states (H,), actions (H,), rewards (H,), utilities (K, H)
+    psi (H, S, A, S, d1), phi (H, S, A, d2); beta, beta_r (H,)
+    LV (W-blocks, K, H), spread_P (W-blocks, H), spread_g (W-blocks, K, H)
+    Channels: 0 is r, 1..K are g, K+1..2K (feed "plain") are g without bonus and LV.
+    """
+    M, H, S, A, K = sizes
+    d1, d2 = psi.shape[-1], phi.shape[-1]
+    mu, V_fed, b_before = np.zeros(K), np.zeros(K), np.zeros(K)
+    for m in range(M):
+        if m % L == 0:  # m = ℓ_π: uniform policy, zero Q
+            Q = np.zeros((1 + K, H, S, A))
+            log_pi = np.full((H, S, A), -np.log(A))
+        log_pi = improved(log_pi, alpha * (Q[0] + np.tensordot(mu, Q[1 : 1 + K], axes=1)))
+        pi = np.exp(log_pi)
+
+        states, actions, rewards, utilities = play(m, pi)
+
+        b = b_before if lagged else thresholds[m]
+        mu = np.clip(mu + eta * (b - V_fed - xi * mu), 0, chi)
+        b_before = thresholds[m]
+
+        if m % W == 0:  # m = ℓ_Q: the window is empty
+            past = []
+        channels = lstd_channels(
+            m // W, m % W, beta, beta_r, LV, spread_P, spread_g, d1, d2, feed == "plain"
+        )
+        lstds = [lstd(past, psi, phi, pi, lam, c, *channel) for c, channel in enumerate(channels)]
+        Q = np.stack([one["Q"] for one in lstds])
+        V = np.stack([one["V"] for one in lstds])
+        V_fed = dual_feed(feed, V[:, 0] @ initial, utilities)
+
+        features = np.zeros((len(channels), H, d1))  # φ^τ(x_h, a_h), fixed from now on
+        targets = np.zeros((len(channels), H))  # V^τ_{h+1}(x_{h+1}), fixed from now on
+        for c in range(len(channels)):
+            for h in range(H - 1):
+                features[c, h] = V[c, h + 1] @ psi[h, states[h], actions[h]]
+                targets[c, h] = V[c, h + 1, states[h + 1]]
+        past.append({
+            "features": features, "targets": targets, "signals": np.vstack([rewards, utilities]),
+            "phi": np.stack([phi[h, states[h], actions[h]] for h in range(H)]),
+        })  # fmt: skip
+        yield {
+            "policy": pi, "mu": mu, "V_fed": V_fed, "states": states, "actions": actions,
+            **lstd_report(lstds, K, initial),
+        }  # fmt: skip
+
+
+def propd_ppo_box(
+    *, play, thresholds, sizes, initial, psi, phi, psi_at, phi_at, alpha, L, eta, xi, chi, W, lam,
+    beta, beta_r, LV, spread_P, spread_g, lagged=False, feed="optimistic",
+):  # fmt: skip
+    """Algorithm 1 with Algorithm 2 on states in R^n: tables at S nodes, replay everywhere else.
+
+    play(m, policy_at) -> states (H, n), actions (H,), rewards (H,), utilities (K, H), where
+    policy_at(h, x) -> (A,)
+    psi (S, A, J, d1), phi (S, A, d2) at the nodes; the first J nodes, whose quadrature weights
+    are in psi, are the successors. psi_at(x) -> (A, J, d1), phi_at(x) -> (A, d2).
+    initial (S,) is a distribution over the nodes. The rest as in `propd_ppo_linear`.
+    """
+    M, H, S, A, K = sizes
+    d1, d2 = psi.shape[-1], phi.shape[-1]
+    J = psi.shape[2]
+    psi_steps, phi_steps = np.stack([psi] * H), np.stack([phi] * H)
+    mu, V_fed, b_before = np.zeros(K), np.zeros(K), np.zeros(K)
+    for m in range(M):
+        if m % L == 0:  # m = ℓ_π: uniform policy, zero Q
+            Q = np.zeros((1 + K, H, S, A))
+            log_pi = np.full((H, S, A), -np.log(A))
+            replay = []
+        log_pi = improved(log_pi, alpha * (Q[0] + np.tensordot(mu, Q[1 : 1 + K], axes=1)))
+        pi = np.exp(log_pi)
+        policy_at = replayed_policy(replay, alpha, A)
+
+        states, actions, rewards, utilities = play(m, policy_at)
+
+        b = b_before if lagged else thresholds[m]
+        mu = np.clip(mu + eta * (b - V_fed - xi * mu), 0, chi)
+        b_before = thresholds[m]
+
+        if m % W == 0:  # m = ℓ_Q: the window is empty
+            past = []
+        channels = lstd_channels(
+            m // W, m % W, beta, beta_r, LV, spread_P, spread_g, d1, d2, feed == "plain"
+        )
+        lstds = [
+            lstd(past, psi_steps, phi_steps, pi, lam, c, *channel)
+            for c, channel in enumerate(channels)
+        ]
+        Q = np.stack([one["Q"] for one in lstds])
+        V = np.stack([one["V"] for one in lstds])
+        V_fed = dual_feed(feed, V[:, 0] @ initial, utilities)
+        Q_at = q_anywhere(lstds, psi_at, phi_at)
+
+        policy_visited = np.stack([policy_at(h, states[h]) for h in range(H)])
+        features = np.zeros((len(channels), H, d1))  # φ^τ(x_h, a_h), fixed from now on
+        targets = np.zeros((len(channels), H))  # V^τ_{h+1}(x_{h+1}), fixed from now on
+        for c in range(len(channels)):
+            for h in range(H - 1):
+                features[c, h] = V[c, h + 1, :J] @ psi_at(states[h])[actions[h]]
+                targets[c, h] = policy_visited[h + 1] @ Q_at(c, h + 1, states[h + 1])
+        past.append({
+            "features": features, "targets": targets, "signals": np.vstack([rewards, utilities]),
+            "phi": np.stack([phi_at(states[h])[actions[h]] for h in range(H)]),
+        })  # fmt: skip
+        replay = [*replay, (mu, Q_at)]
+        yield {
+            "policy": pi, "mu": mu, "V_fed": V_fed, "states": states, "actions": actions,
+            "policy_visited": policy_visited, **lstd_report(lstds, K, initial),
+        }  # fmt: skip
+
+
+def improved(log_pi, step):
+    """log π ∝ log π + step, normalised over the last axis."""
+    log_pi = log_pi + step
+    top = log_pi.max(axis=-1, keepdims=True)
+    return log_pi - top - np.log(np.exp(log_pi - top).sum(axis=-1, keepdims=True))
+
+
+def dual_feed(feed, V_initial, utilities):
+    """What the dual sees (K,); V_initial (channels,) holds the estimates at the first step."""
+    K = len(utilities)
+    if feed == "observed":
+        return utilities.sum(axis=1)
+    if feed == "plain":
+        return V_initial[1 + K :]
+    return V_initial[1:]
+
+
+def lstd_channels(block, n, beta, beta_r, LV, spread_P, spread_g, d1, d2, plain):
+    """For each channel: its signal, the multipliers of Γ_⋄ and Γ, and LV; the last three (H,)."""
+    K, H = LV.shape[1:]
+    nothing = np.zeros(H)
+    channels = [(0, beta, beta_r, nothing)]
+    for k in range(K):
+        multiplier = beta + spread_P[block] * np.sqrt(d1 * n)
+        multiplier_r = beta_r + spread_g[block, k] * np.sqrt(d2 * n)
+        channels.append((1 + k, multiplier, multiplier_r, LV[block, k]))
+    if plain:
+        channels += [(1 + k, nothing, nothing, nothing) for k in range(K)]
+    return channels
+
+
+def lstd(past, psi, phi, pi, lam, channel, signal, multiplier, multiplier_r, LV):
+    """Algorithm 2 for one channel, on the past episodes of the window.
+
+    psi (H, S, A, J, d1), phi (H, S, A, d2), pi (H, S, A); multiplier, multiplier_r, LV (H,)
+    """
+    H, S, A, J, d1 = psi.shape
+    d2 = phi.shape[-1]
+    out = {
+        "Q": np.zeros((H, S, A)), "V": np.zeros((H, S)), "w": np.zeros((H, d1)),
+        "u": np.zeros((H, d2)), "Gamma": np.zeros((H, S, A)), "Gamma_r": np.zeros((H, S, A)),
+        "fits": [None] * H,
+    }  # fmt: skip
+    V_next = np.zeros(S)
+    for h in range(H - 1, -1, -1):
+        gram, w = ridge(
+            [old["features"][channel, h] for old in past],
+            [old["targets"][channel, h] for old in past], d1, lam,
+        )  # fmt: skip
+        gram_r, u = ridge(
+            [old["phi"][h] for old in past], [old["signals"][signal, h] for old in past], d2, lam
+        )
+        fit = {
+            "gram": gram, "w": w, "gram_r": gram_r, "u": u, "V_next": V_next[:J], "cap": H - h,
+            "multiplier": multiplier[h], "multiplier_r": multiplier_r[h], "LV": LV[h],
+        }  # fmt: skip
+        Q, Gamma, Gamma_r = lstd_q(fit, psi[h], phi[h])
+        V_next = (pi[h] * Q).sum(axis=1)
+        out["Q"][h], out["V"][h], out["w"][h], out["u"][h] = Q, V_next, w, u
+        out["Gamma"][h], out["Gamma_r"][h], out["fits"][h] = Gamma, Gamma_r, fit
+    return out
+
+
+def lstd_q(fit, psi, phi):
+    """Lines 5 to 11 of Algorithm 2 wherever psi (..., J, d1) and phi (..., d2) are: Q, Γ_⋄, Γ."""
+    features = np.einsum("...jd,j->...d", psi, fit["V_next"])
+    Gamma = fit["multiplier"] * inverse_norm(fit["gram"], features)
+    Gamma_r = fit["multiplier_r"] * inverse_norm(fit["gram_r"], phi)
+    Q = phi @ fit["u"] + features @ fit["w"] + Gamma + Gamma_r + fit["LV"]
+    return np.maximum(np.minimum(Q, fit["cap"]), 0), Gamma, Gamma_r
+
+
+def ridge(features, targets, d, lam):
+    """Λ = Σ f fᵀ + λI (d, d) and Λ⁻¹ Σ f y (d,)."""
+    gram, right = lam * np.eye(d), np.zeros(d)
+    for f, y in zip(features, targets, strict=True):
+        gram = gram + np.outer(f, f)
+        right = right + f * y
+    return gram, np.linalg.solve(gram, right)
+
+
+def inverse_norm(gram, features):
+    """(fᵀ Λ⁻¹ f)^½ over the last axis of features (..., d)."""
+    solved = np.linalg.solve(gram, features.reshape(-1, len(gram)).T).T.reshape(features.shape)
+    return np.sqrt(np.maximum((features * solved).sum(axis=-1), 0))
+
+
+def lstd_report(lstds, K, initial):
+    """The quantities of one evaluation that `propd_ppo_linear` and `propd_ppo_box` yield."""
+    table = {name: np.stack([one[name] for one in lstds])
+             for name in ("Q", "V", "w", "u", "Gamma", "Gamma_r")}  # fmt: skip
+    V = table["V"][: 1 + K]
+    return {
+        "Q_r": table["Q"][0], "Q_g": table["Q"][1 : 1 + K], "V": V,
+        "V_r": V[0, 0] @ initial, "V_g": V[1:, 0] @ initial,
+        "w": table["w"], "u": table["u"][: 1 + K],
+        "Gamma": table["Gamma"][: 1 + K], "Gamma_r": table["Gamma_r"][: 1 + K],
+    }  # fmt: skip
+
+
+def q_anywhere(lstds, psi_at, phi_at):
+    """Q^τ of every channel as a function (channel, h, x) -> (A,)."""
+    return lambda c, h, x: lstd_q(lstds[c]["fits"][h], psi_at(x), phi_at(x))[0]
+
+
+def replayed_policy(replay, alpha, A):
+    """π(h, x) ∝ exp(α Σ_τ (Q_r^τ + Σ_k μ_k^τ Q_g,k^τ)(h, x)) from the list of (μ^τ, Q^τ)."""
+
+    def policy_at(h, x):
+        total = np.zeros(A)
+        for mu, Q_at in replay:
+            total = total + Q_at(0, h, x) + sum(mu[k] * Q_at(1 + k, h, x) for k in range(len(mu)))
+        return np.exp(improved(np.zeros(A), alpha * total))
+
+    return policy_at
+
+
+def linear_kernel(psi, theta):
+    """P (H, S, A, S) from psi (H, S, A, S, d1) and theta (H, d1)."""
+    return np.einsum("hxayd,hd->hxay", psi, theta)

@@ -16,7 +16,7 @@ practical
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,9 +35,13 @@ from safedrift.algorithms.parts import (
     CountBonus,
     CountEvaluation,
     DualStep,
+    Evaluation,
     MirrorStep,
     describe,
 )
+
+if TYPE_CHECKING:
+    from safedrift.algorithms.linear_parameters import Dimensions
 
 __all__ = ["MODES", "OVERRIDES", "Parameters", "theorem3", "theorem4", "tune"]
 
@@ -46,16 +50,17 @@ MODES = ("printed", "repaired", "practical")
 
 @dataclass(frozen=True)
 class Parameters:
-    """The three parts, where they came from and what was changed by hand."""
+    """The three parts, where they came from, what was changed by hand, what is vacuous in them."""
 
     improvement: MirrorStep
     dual: DualStep
-    evaluation: CountEvaluation
+    evaluation: Evaluation
     source: str
     mode: str
     overrides: dict[str, Any] = field(default_factory=dict)
     noisy: bool = False
     budgets: Budgets | None = None
+    remarks: tuple[str, ...] = ()
 
     def record(self) -> dict[str, Any]:
         """Return everything as plain data, for the manifest of a result."""
@@ -68,6 +73,7 @@ class Parameters:
             "improvement": describe(self.improvement),
             "dual": describe(self.dual),
             "evaluation": describe(self.evaluation),
+            "remarks": list(self.remarks),
         }
 
 
@@ -76,6 +82,7 @@ def tune(
     knowledge: Knowledge,
     budgets: Budgets | None = None,
     *,
+    dimensions: Dimensions | None = None,
     mode: str = "practical",
     rho: float = 0.5,
     p: float = 0.05,
@@ -86,6 +93,8 @@ def tune(
 
     Parameters
     ----------
+    dimensions
+        Of the features, for the linear-kernel setting (Theorems 1 and 2); None is the tabular one.
     overrides
         Any of alpha, L, eta, xi, chi, lagged, feed, W, lam, and bonus_scale (a factor on the
         bonus). They are recorded.
@@ -102,11 +111,21 @@ def tune(
             f"budgets must be given in mode {mode!r} (the theorems assume them known): "
             "pass budgets=safedrift.budgets(world) or safedrift.Budgets(...); got None"
         )
-    chosen = {name: overrides.get(name) for name in ("W", "lam")}
+    told: dict[str, Any] = {"mode": mode, "p": p, "noisy": noisy}
+    told |= {name: overrides.get(name) for name in ("W", "lam")}
+    if dimensions is not None:
+        from safedrift.algorithms import linear_parameters as linear  # it imports this module
+
+        if isinstance(knowledge, Slater):
+            found = linear.theorem2(sizes, dimensions, knowledge, budgets, **told)
+        else:
+            found = linear.theorem1(sizes, dimensions, knowledge, budgets, **told)
+        found = _override(found, overrides)
+        return replace(found, remarks=linear.remarks(found, sizes, dimensions))
     if isinstance(knowledge, Slater):
-        found = theorem4(sizes, knowledge, budgets, mode=mode, p=p, noisy=noisy, **chosen)
+        found = theorem4(sizes, knowledge, budgets, **told)
     else:
-        found = theorem3(sizes, knowledge, budgets, mode=mode, rho=rho, p=p, noisy=noisy, **chosen)
+        found = theorem3(sizes, knowledge, budgets, rho=rho, **told)
     return _override(replace(found, noisy=noisy, budgets=budgets), overrides)
 
 
@@ -177,25 +196,13 @@ def theorem4(
     """
     M, H, S, A, K = sizes
     _check.choice("mode", mode, MODES)
-    gamma = knowledge.gamma
-    chi = 2 * H / gamma  # E4
     if mode == "practical":
-        improvement, dual, period, ridge = _practical(sizes, chi=chi)
+        improvement, dual, period, ridge = _practical(sizes, chi=2 * H / knowledge.gamma)
     else:
         total, delta = _totals(budgets, M, floored=mode == "repaired")
-        L = _period(M ** (2 / 3) * _power(total, -2 / 3), M)
+        improvement, dual = _slater(sizes, knowledge.gamma, total, mode)
         period = _period(S ** (2 / 3) * A ** (1 / 3) * M ** (2 / 3) * _power(delta, -2 / 3), M)
         ridge = 1.0
-        if mode == "printed":
-            alpha = gamma * H**-1.5 * M ** (-1 / 3) * total ** (1 / 3)
-            eta = M**-0.5
-        else:
-            # Minimises H log A/(α L) + 2 α c (1 + (Kχ)²), the mirror-step terms of an L-block (E3).
-            c = 2 * _descent_constant(H) / H
-            alpha = float(np.sqrt(np.log(max(A, 2)) / (c * L * (1 + (K * chi) ** 2))))
-            eta = chi / (H * np.sqrt(L))  # E1
-        improvement = MirrorStep(alpha, L)
-        dual = DualStep(float(eta), 0.0, chi, lagged=mode == "repaired")
     W = _check.integer("W", period if W is None else W)
     lam = _check.positive("lam", ridge if lam is None else lam)
     bonus = _bonus(sizes, W, lam, mode=mode, p=p, noisy=noisy)
@@ -206,15 +213,15 @@ def theorem4(
 # ---------------------------------------------------------------- pieces
 
 
-def _totals(budgets: Budgets | None, M: int, *, floored: bool) -> tuple[float, float]:
-    """(B_Δ + B_*, B_Δ), each at least M^(-1/2) when repaired (E10)."""
+def _totals(budgets: Budgets | None, M: int, *, floored: bool, d: int = 1) -> tuple[float, float]:
+    """(√d B_Δ + B_*, B_Δ), each at least M^(-1/2) when repaired (E10); d = 1 where tabular."""
     if budgets is None:
         raise TypeError("budgets must be given in modes 'printed' and 'repaired'; got None")
     for name, value in budgets._asdict().items():
         if not np.isfinite(_check.real(f"budgets.{name}", value)) or value < 0:
             _check.fail(f"budgets.{name}", "finite and >= 0", value)
     floor = M**-0.5 if floored else 0.0
-    return max(budgets.delta + budgets.star, floor), max(budgets.delta, floor)
+    return max(d**0.5 * budgets.delta + budgets.star, floor), max(budgets.delta, floor)
 
 
 def _power(base: float, exponent: float) -> float:
@@ -230,6 +237,22 @@ def _period(length: float, M: int) -> int:
 def _descent_constant(H: int) -> float:
     """c = Σ_h (H-h+1)² / 8: the mirror-step error of an episode is α (1+μ)² c (E3)."""
     return H * (H + 1) * (2 * H + 1) / 48
+
+
+def _slater(sizes: Sizes, gamma: float, total: float, mode: str) -> tuple[MirrorStep, DualStep]:
+    """α, L, η, ξ and χ of Theorems 2 and 4, which differ in the total budget only."""
+    M, H, _, A, K = sizes
+    chi = 2 * H / gamma  # E4
+    L = _period(M ** (2 / 3) * _power(total, -2 / 3), M)
+    if mode == "printed":
+        alpha = gamma * H**-1.5 * M ** (-1 / 3) * total ** (1 / 3)
+        eta = M**-0.5
+    else:
+        # Minimises H log A/(α L) + 2 α c (1 + (Kχ)²), the mirror-step terms of an L-block (E3).
+        c = 2 * _descent_constant(H) / H
+        alpha = float(np.sqrt(np.log(max(A, 2)) / (c * L * (1 + (K * chi) ** 2))))
+        eta = float(chi / (H * np.sqrt(L)))  # E1
+    return MirrorStep(alpha, L), DualStep(eta, 0.0, chi, lagged=mode == "repaired")
 
 
 def _bonus(
@@ -295,12 +318,12 @@ def _override(found: Parameters, overrides: dict[str, Any]) -> Parameters:
     parts: dict[str, Any] = {
         "improvement": found.improvement, "dual": found.dual, "evaluation": found.evaluation,
     }  # fmt: skip
+    if "bonus_scale" in overrides:
+        factor = _check.real("bonus_scale", overrides["bonus_scale"])
+        if factor < 0:
+            _check.fail("bonus_scale", ">= 0", factor)
+        parts["evaluation"] = found.evaluation.scaled(factor)
     for name, part in parts.items():
         chosen = {key: value for key, value in overrides.items() if key in vars(part)}
-        if name == "evaluation" and "bonus_scale" in overrides:
-            factor = _check.real("bonus_scale", overrides["bonus_scale"])
-            if factor < 0:
-                _check.fail("bonus_scale", ">= 0", factor)
-            chosen["bonus"] = part.bonus.scaled(factor)
         parts[name] = replace(part, **chosen)
     return replace(found, **parts, overrides=overrides)

@@ -1,12 +1,13 @@
 """The three parts of PROPD-PPO, as settings that can be swapped and are recorded in every result.
 
 A learner is a `MirrorStep` (who improves the policy), a `DualStep` (who prices the constraint) and
-a `CountEvaluation` (who estimates values from the window).
+an `Evaluation` (who estimates values from the window): a `CountEvaluation` in the tabular setting,
+a `LeastSquaresEvaluation` in the linear-kernel one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,15 @@ from safedrift._check import FloatArray
 from safedrift.kernels import memory
 from safedrift.kernels.memory import FEEDS
 
-__all__ = ["BernsteinBonus", "CountBonus", "CountEvaluation", "DualStep", "MirrorStep"]
+__all__ = [
+    "BernsteinBonus",
+    "CountBonus",
+    "CountEvaluation",
+    "DualStep",
+    "Evaluation",
+    "LeastSquaresEvaluation",
+    "MirrorStep",
+]
 
 
 MOST = 1e6  # a step beyond this has no meaning, and its sums would leave the range of floats
@@ -126,11 +135,82 @@ class CountEvaluation:
         LV = _check.floats("LV", self.LV, ("blocks", "K", "H"))
         _check.everywhere("LV", LV, LV >= 0, ">= 0")
 
+    def scaled(self, factor: float) -> CountEvaluation:
+        """Return the same evaluation with its bonus times `factor`."""
+        return replace(self, bonus=self.bonus.scaled(factor))
+
+
+@dataclass(frozen=True, eq=False)
+class LeastSquaresEvaluation:
+    """Algorithm 2 on the data of the current block of `W` episodes.
+
+    With n past episodes in the window, the bonuses of channel c at step h are
+
+        rewards      (β_r,h + s_g √n) ‖φ(x,a)‖ in the norm of Λ_h⁻¹,
+        transitions  (β_h + s_P √n) ‖φ_c,h(x,a)‖ in the norm of Λ_c,h⁻¹,
+
+    where s_P = spread_P[block, h] and s_g = spread_g[block, k, h] in the channels of the
+    utilities, and both are 0 in the channel of the reward. The paper has β_r = β and no spread.
+
+    Parameters
+    ----------
+    lam
+        Ridge parameter λ > 0.
+    beta, beta_r : array (H,)
+        Multipliers of the transition bonus (Alg. 2, line 6) and of the reward bonus (line 10).
+    LV : array (blocks, K, H)
+        Local variation term added to Q_g in each W-block, as printed.
+    spread_P : array (blocks, H)
+        Largest |(P_h^m - P_h^τ) V| between two episodes of a block.
+    spread_g : array (blocks, K, H)
+        Largest |g_k,h^m - g_k,h^τ| between two episodes of a block.
+
+    Notes
+    -----
+    For Λ = λI + Σ φ_τ φ_τᵀ over n episodes and any numbers |ε_τ| ≤ s,
+    |φᵀ Λ⁻¹ Σ φ_τ ε_τ| ≤ s √n ‖φ‖_{Λ⁻¹}: Σ (φᵀ Λ⁻¹ φ_τ)² = φᵀ Λ⁻¹ (Λ - λI) Λ⁻¹ φ ≤ ‖φ‖²_{Λ⁻¹}.
+    With ε_τ = φ_τᵀ (θ^m - θ^τ) = (P^m - P^τ) V^τ this is the error due to drift. (The paper bounds
+    each |φᵀ Λ⁻¹ φ_τ| by a product of norms first, which costs a factor √d.)
+    """
+
+    W: int
+    lam: float
+    beta: FloatArray
+    beta_r: FloatArray
+    LV: FloatArray
+    spread_P: FloatArray
+    spread_g: FloatArray
+
+    def __post_init__(self) -> None:
+        _check.integer("W", self.W)
+        _check.positive("lam", self.lam)
+        blocks, K, H = _check.floats("LV", self.LV, ("blocks", "K", "H")).shape
+        shapes: dict[str, tuple[int, ...]] = {
+            "beta": (H,),
+            "beta_r": (H,),
+            "LV": (blocks, K, H),
+            "spread_P": (blocks, H),
+            "spread_g": (blocks, K, H),
+        }
+        for name, shape in shapes.items():
+            values = _check.floats(name, getattr(self, name), shape)
+            _check.everywhere(name, values, values >= 0, ">= 0")
+            object.__setattr__(self, name, values)
+
+    def scaled(self, factor: float) -> LeastSquaresEvaluation:
+        """Return the same evaluation with beta and beta_r times `factor`."""
+        return replace(self, beta=self.beta * factor, beta_r=self.beta_r * factor)
+
+
+Evaluation = CountEvaluation | LeastSquaresEvaluation
+
 
 def kernel_settings(
-    improvement: MirrorStep, dual: DualStep, evaluation: CountEvaluation, H: int
+    improvement: MirrorStep, dual: DualStep, evaluation: Evaluation, H: int
 ) -> memory.Settings:
     """Flatten the parts into what the compiled code takes."""
+    if not isinstance(evaluation, CountEvaluation):
+        raise TypeError(f"evaluation must be a CountEvaluation; got {type(evaluation).__name__}")
     bonus = evaluation.bonus
     counted = isinstance(bonus, CountBonus)
     nothing = np.zeros(H)

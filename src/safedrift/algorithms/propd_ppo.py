@@ -1,4 +1,4 @@
-"""PROPD-PPO (Ding & Lavaei, AAAI 2023), Algorithm 1 with the evaluation of Algorithm 3.
+"""PROPD-PPO (Ding & Lavaei, AAAI 2023), Algorithm 1 with the evaluation of Algorithm 2 or 3.
 
     for m = 1, ..., M:
         π_m ∝ π_{m-1} exp(α (Q_r + μ·Q_g)), or uniform at the start of an L-block
@@ -6,9 +6,10 @@
         μ ← clip(μ + η (b - V_g(x1) - ξ μ), 0, χ)
         Q_r, Q_g, V_g ← optimistic evaluation of π_m on the episodes of the W-block before m
 
-The learner never sees the world: it is told sizes, the initial distribution, each episode's
-thresholds before the episode and its own trajectory after it. The compiled parts, line by line,
-are in `safedrift.kernels.learner`; simulation and a user's own loop drive the same ones.
+The learner never sees the world: it is told sizes, the initial distribution, the feature maps where
+the world has them, each episode's thresholds before the episode and its own trajectory after it.
+The compiled parts, line by line, are in `safedrift.kernels.learner` (Algorithms 1 and 3) and
+`safedrift.kernels.linear` (Algorithm 2); simulation and a user's own loop drive the same ones.
 """
 
 from __future__ import annotations
@@ -16,17 +17,28 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from safedrift import _check
 from safedrift._check import FloatArray
+from safedrift.algorithms.engines import (
+    BoxEngine,
+    BoxMaps,
+    BoxPolicy,
+    Engine,
+    LinearEngine,
+    Policy,
+    TableEngine,
+    indices,
+)
 from safedrift.algorithms.knowledge import Budgets, Knowledge, Sizes
+from safedrift.algorithms.linear_parameters import Dimensions
 from safedrift.algorithms.parameters import Parameters, tune
-from safedrift.algorithms.parts import kernel_settings
-from safedrift.kernels import learner
-from safedrift.kernels.memory import PLAIN, Memory, make_memory, with_room, with_views
+from safedrift.kernels.linear_memory import LinearMemory, LinearSettings
+from safedrift.kernels.memory import Memory, Settings
+from safedrift.kernels.types import Features
 
-__all__ = ["PROPDPPO", "Policy", "Problem"]
+__all__ = ["PROPDPPO", "Problem"]
 
 
 class Problem(Protocol):
@@ -43,36 +55,6 @@ class Problem(Protocol):
         """Distribution of the first state (S,)."""
 
 
-class Policy:
-    """A snapshot of π_m: `policy[h, s]` is a distribution, np.asarray(policy) is (H, S, A)."""
-
-    def __init__(self, memory: Memory) -> None:
-        self.shape = (*memory.slot_of.shape, memory.pi.shape[1])
-        used = int(memory.slots.max())
-        self._slots = memory.slots.copy()
-        self._state = memory.state[:, :used].copy()
-        self._pi = memory.pi[:, :, :used].copy()
-
-    def __getitem__(self, key: tuple[int, int]) -> FloatArray:
-        H, S, A = self.shape
-        if not isinstance(key, tuple) or len(key) != 2:
-            raise TypeError(f"policy[h, s] needs a step and a state; got {key!r}")
-        h = _check.integer("h", key[0], lower=0, upper=H - 1)
-        s = _check.integer("s", key[1], lower=0, upper=S - 1)
-        found = np.flatnonzero(self._state[h, : self._slots[h]] == s)
-        if found.size:
-            return np.asarray(self._pi[h, :, found[0]])
-        return np.full(A, 1 / A)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        H, _, A = self.shape
-        dense = np.full(self.shape, 1 / A)
-        for h in range(H):
-            n = self._slots[h]
-            dense[h, self._state[h, :n]] = self._pi[h, :, :n].T
-        return dense if dtype is None else dense.astype(dtype)
-
-
 class PROPDPPO:
     """The learner. Build it with `for_problem`, or from sizes and parameters of your own.
 
@@ -83,10 +65,15 @@ class PROPDPPO:
     initial : array (S,)
         Distribution of the first state (the paper's x_1 is a one-hot vector).
     parameters : Parameters
-        From `tune`, `theorem3` or `theorem4`.
+        From `tune` or one of `theorem1` to `theorem4`.
     knowledge : Slater or LocalBudgets
     seed : int or SeedSequence
         Of the actions drawn by `act`.
+    features : Features, optional
+        The known feature maps of a linear-kernel CMDP: values are then estimated by least squares
+        (Algorithm 2) instead of counts (Algorithm 3).
+    box : optional
+        Where states fill a box: an object with `features_at(points)`, `low` and `high`.
     """
 
     name = "propd-ppo"
@@ -98,25 +85,26 @@ class PROPDPPO:
         parameters: Parameters,
         knowledge: Knowledge,
         seed: int | np.random.SeedSequence = 0,
+        *,
+        features: Features | None = None,
+        box: BoxMaps | None = None,
     ) -> None:
         for name, value in zip(Sizes._fields, sizes, strict=True):
             _check.integer(name, value)
         self.sizes = sizes
         self.parameters = parameters
         self.knowledge = knowledge
+        self.features = features
+        self.box = box
         self.initial = _check.floats("initial", initial, (sizes.S,))
         _check.distribution("initial", self.initial)
-        self.settings = kernel_settings(
-            parameters.improvement, parameters.dual, parameters.evaluation, sizes.H
-        )
-        blocks = -(-sizes.M // self.settings.W)
-        if self.settings.LV.shape != (blocks, sizes.K, sizes.H):
-            _check.fail("LV", f"of shape {(blocks, sizes.K, sizes.H)}", self.settings.LV.shape)
-        for part in ("root", "tail"):
-            if getattr(self.settings, part).shape != (sizes.H,):
-                _check.fail(f"bonus.{part}", f"of shape ({sizes.H},)", getattr(self.settings, part))
-        channels = 1 + sizes.K * (2 if self.settings.feed == PLAIN else 1)
-        self.memory = make_memory(*sizes[1:], channels, self.initial)
+        self.engine: Engine
+        if features is None:
+            self.engine = TableEngine(sizes, self.initial, parameters)
+        elif box is None:
+            self.engine = LinearEngine(sizes, self.initial, parameters, features)
+        else:
+            self.engine = BoxEngine(sizes, self.initial, parameters, features, box)
         self._generator = np.random.default_rng(seed)
         self._thresholds: FloatArray | None = None
 
@@ -134,7 +122,10 @@ class PROPDPPO:
         seed: int | np.random.SeedSequence = 0,
         **overrides: Any,
     ) -> PROPDPPO:
-        """Set the learner up for a problem of known sizes.
+        """Set the learner up for a problem of known sizes and, where it has them, known features.
+
+        A `DriftingCMDP` is learnt by counts (Algorithm 3, Theorems 3 and 4), a `LinearKernelCMDP`
+        by least squares (Algorithm 2, Theorems 1 and 2).
 
         Parameters
         ----------
@@ -153,25 +144,41 @@ class PROPDPPO:
             if not hasattr(world, name):
                 raise TypeError(f"world must be a DriftingCMDP; got {type(world).__name__}")
         sizes = Sizes(world.M, world.H, world.S, world.A, world.K)
+        features = getattr(world, "features", None)
+        dimensions = None
+        if features is not None:
+            dimensions = Dimensions(*(getattr(world, name) for name in ("d1", "d2", "bound")))
         parameters = tune(
-            sizes, knowledge, budgets, mode=mode, rho=rho, p=p, noisy=noisy, overrides=overrides
-        )
-        return cls(sizes, world.initial, parameters, knowledge, seed)
+            sizes, knowledge, budgets, dimensions=dimensions, mode=mode, rho=rho, p=p, noisy=noisy,
+            overrides=overrides,
+        )  # fmt: skip
+        return cls(
+            sizes, world.initial, parameters, knowledge, seed, features=features,
+            box=getattr(world, "box", None),
+        )  # fmt: skip
 
     def fresh(self, seed: int | np.random.SeedSequence = 0) -> PROPDPPO:
         """Return the same learner with nothing learnt yet."""
-        return PROPDPPO(self.sizes, self.initial, self.parameters, self.knowledge, seed)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore a copied learner: its views must share bytes again."""
-        self.__dict__.update(state)
-        self.memory = with_views(self.memory)
+        return PROPDPPO(
+            self.sizes, self.initial, self.parameters, self.knowledge, seed,
+            features=self.features, box=self.box,
+        )  # fmt: skip
 
     def __repr__(self) -> str:
         return (
             f"PROPDPPO({self.parameters.mode}, {self.parameters.source}, {self.sizes}, "
             f"episode={self.episode})"
         )
+
+    @property
+    def settings(self) -> Settings | LinearSettings:
+        """What the compiled parts are told."""
+        return self.engine.settings
+
+    @property
+    def memory(self) -> Memory | LinearMemory:
+        """What has been learnt: the arrays of the compiled parts."""
+        return self.engine.memory
 
     @property
     def episode(self) -> int:
@@ -190,18 +197,15 @@ class PROPDPPO:
 
     def q(self) -> FloatArray:
         """Last Q estimates, reward then utilities, as an array (1+K, H, S, A)."""
-        H, S, A, K = self.sizes[1:]
-        full = np.empty((self.memory.q.shape[0], H, S, A))
-        learner.write_estimates(self.memory, full)
-        return full[: 1 + K]
+        return self.engine.q()
 
     def reserve(self, episodes: int) -> None:
         """Make room for so many more episodes (the compiled parts allocate nothing)."""
-        self.memory = with_room(self.memory, _check.integer("episodes", episodes, lower=0))
+        self.engine.reserve(_check.integer("episodes", episodes, lower=0))
 
     # ------------------------------------------------------------ a user's own loop
 
-    def begin_episode(self, thresholds: ArrayLike) -> Policy:
+    def begin_episode(self, thresholds: ArrayLike) -> Policy | BoxPolicy:
         """Start the next episode under thresholds b_m (K,) and return its policy."""
         if self._thresholds is not None:
             raise RuntimeError("begin_episode was called twice; call end_episode in between")
@@ -211,17 +215,15 @@ class PROPDPPO:
         wanted = _check.floats("thresholds", np.atleast_1d(np.asarray(thresholds, float)), (K,))
         _check.everywhere("thresholds", wanted, (wanted > 0) & (wanted <= H), f"in (0, {H}]")
         self.reserve(1)
-        learner.begin(self.episode, self.settings, self.memory)
         self._thresholds = wanted
-        return Policy(self.memory)
+        return self.engine.begin(self.episode)
 
-    def act(self, h: int, state: int) -> int:
-        """Draw an action at step h (from 0) in `state`."""
+    def act(self, h: int, state: Any) -> int:
+        """Draw an action at step h (from 0) in `state`: a number, or a point of the box (n,)."""
         if self._thresholds is None:
             raise RuntimeError("act was called before begin_episode")
         h = _check.integer("h", h, lower=0, upper=self.sizes.H - 1)
-        state = _check.integer("state", state, lower=0, upper=self.sizes.S - 1)
-        return int(learner.draw(h, state, self._generator.random(), self.memory))
+        return self.engine.act(h, state, self._generator.random())
 
     def end_episode(
         self, states: ArrayLike, actions: ArrayLike, rewards: ArrayLike, utilities: ArrayLike
@@ -230,36 +232,21 @@ class PROPDPPO:
 
         Parameters
         ----------
-        states, actions : (H,) of ints
-            The state before each action, and the action.
+        states : (H,) of ints, or (H, n) of floats on a box
+            The state before each action.
+        actions : (H,) of ints
         rewards : (H,)
         utilities : (K, H), or (H,) where K = 1
         """
         if self._thresholds is None:
             raise RuntimeError("end_episode was called before begin_episode")
-        M, H, S, A, K = self.sizes
-        path = _indices("states", states, H, S)
-        taken = _indices("actions", actions, H, A)
+        _, H, _, A, K = self.sizes
+        taken = indices("actions", actions, H, A)
         values = np.empty((1 + K, H))
         values[0] = _check.floats("rewards", rewards, (H,))
         one = K == 1 and np.ndim(utilities) == 1
         values[1:] = _check.floats("utilities", [utilities] if one else utilities, (K, H))
         for name, seen in (("rewards", values[0]), ("utilities", values[1:])):
             _check.everywhere(name, seen, (seen >= 0) & (seen <= 1), "in [0, 1]")
-        learner.end(self.episode, self._thresholds, path, taken, values, self.settings, self.memory)
+        self.engine.end(self.episode, self._thresholds, states, taken, values)
         self._thresholds = None
-
-
-def _indices(name: str, given: ArrayLike, H: int, upper: int) -> NDArray[np.int64]:
-    array = np.asarray(given)
-    if array.dtype.kind not in "iu":
-        raise TypeError(f"{name} must be integers; got {array.dtype}")
-    if array.shape != (H,):
-        _check.fail(
-            name,
-            f"of shape (H,) = ({H},): an episode lasts H steps, one that ends early stays in an "
-            "absorbing state",
-            f"shape {array.shape}",
-        )
-    _check.everywhere(name, array, (array >= 0) & (array < upper), f"in [0, {upper})")
-    return np.ascontiguousarray(array, dtype=np.int64)

@@ -8,14 +8,18 @@ one SeedSequence with named children: actions come from "learner", states and no
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import get_args
 
 import numpy as np
 
 from safedrift import _check
 from safedrift.algorithms import PROPDPPO
 from safedrift.experiments.run import Run, make_run
+from safedrift.algorithms.engines import BoxEngine, TableEngine
+from safedrift.experiments.box import box_uniforms, play_on_box
 from safedrift.kernels import simulation
-from safedrift.models import DriftingCMDP
+from safedrift.models import DriftingWorld
 from safedrift.oracles import Optima, evaluate_episodes, optima, variation
 
 __all__ = ["Progress", "seeds", "simulate"]
@@ -34,7 +38,7 @@ def seeds(seed: int) -> dict[str, np.random.SeedSequence]:
 
 
 def simulate(
-    world: DriftingCMDP,
+    world: DriftingWorld,
     agent: PROPDPPO,
     seed: int = 0,
     *,
@@ -63,7 +67,7 @@ def simulate(
     ValueError
         If world and agent disagree in size, or a measured episode is infeasible.
     """
-    _check.kind("world", world, DriftingCMDP)
+    _check.kind("world", world, get_args(DriftingWorld))
     _check.kind("agent", agent, PROPDPPO)
     _check.kind("noisy", noisy, bool)
     _check_sizes(world, agent)
@@ -88,7 +92,7 @@ def simulate(
 
 
 def _learn(
-    world: DriftingCMDP,
+    world: DriftingWorld,
     learner: PROPDPPO,
     seed: int,
     noisy: bool,
@@ -103,10 +107,11 @@ def _learn(
     measured = np.zeros(M, bool)
     measured[episodes] = True
     per_chunk = max(1, _POLICY_BYTES // (8 * H * S * A))
-    arrays = world.arrays
+    play = _player(world, learner)
     values = np.empty((episodes.size, 1 + K))
     records = []
     trajectory = simulation.make_trajectory(H, K)
+    draws = world_uniforms(world)
     done = written = 0
     while done < M:
         # A chunk ends after _CHUNK episodes or when its policies fill their share of memory.
@@ -116,10 +121,10 @@ def _learn(
         policies = np.empty((ahead.size, H, S, A))
         learner.reserve(B)
         record = simulation.make_record(B, K, learner.memory.v_start.size)
-        simulation.play(
-            arrays, learner.settings, learner.memory, noisy,
+        play(
+            world.arrays, learner.settings, learner.memory, noisy,
             action_stream.random((B, H)),
-            world_stream.random((B, simulation.world_uniforms_per_episode(H, K))),
+            world_stream.random((B, draws)),
             measured[done : done + B], policies, trajectory, record,
         )  # fmt: skip
         part = slice(written, written + ahead.size)
@@ -133,7 +138,24 @@ def _learn(
     return whole, values
 
 
-def _optima(world: DriftingCMDP, episodes: np.ndarray, report: Progress) -> Optima:
+def _player(world: DriftingWorld, learner: PROPDPPO) -> Callable[..., None]:
+    """The loop that fits the learner: compiled, or in Python around the functions of a box."""
+    if isinstance(learner.engine, BoxEngine):
+        return partial(play_on_box, world, learner.engine)
+    if isinstance(learner.engine, TableEngine):
+        return simulation.play
+    return simulation.play_linear
+
+
+def world_uniforms(world: DriftingWorld) -> int:
+    """How many numbers an episode takes from the world's stream."""
+    box = getattr(world, "box", None)
+    if box is not None:
+        return box_uniforms(world.H, world.K, box.low.size)
+    return simulation.world_uniforms_per_episode(world.H, world.K)
+
+
+def _optima(world: DriftingWorld, episodes: np.ndarray, report: Progress) -> Optima:
     done = 0
 
     def advance(count: int) -> None:
@@ -144,16 +166,20 @@ def _optima(world: DriftingCMDP, episodes: np.ndarray, report: Progress) -> Opti
     return optima(world, episodes, advance)
 
 
-def _check_sizes(world: DriftingCMDP, agent: PROPDPPO) -> None:
+def _check_sizes(world: DriftingWorld, agent: PROPDPPO) -> None:
     for name in ("M", "H", "S", "A", "K"):
         wanted, got = getattr(world, name), getattr(agent.sizes, name)
         if wanted != got:
             _check.fail(f"the agent's {name}", f"the world's, {wanted}", got)
     if not np.array_equal(world.initial, agent.initial):
         _check.fail("the agent's initial distribution", "the world's", "another")
+    if getattr(world, "features", None) is not agent.features:
+        _check.fail(
+            "the agent", "made for this very world: PROPDPPO.for_problem(world, ...)", "another's"
+        )
 
 
-def check_feasible(world: DriftingCMDP, truth: Optima) -> None:
+def check_feasible(world: DriftingWorld, truth: Optima) -> None:
     """Refuse infeasible episodes: they have no optimum to compare with."""
     if not truth.feasible.all():
         wrong = np.flatnonzero(~truth.feasible)

@@ -125,10 +125,17 @@ def exponentials(h, start, end, memory):
 @jit_inline
 def act(h, s, u, memory):
     """Draw an action from π_h(·|s) with the uniform u."""
-    A = memory.pi.shape[1]
     i = find(h, s, memory)
     if i < 0:
+        A = memory.pi.shape[1]
         return min(int(u * A), A - 1)
+    return pick(h, i, u, memory)
+
+
+@jit_inline
+def pick(h, i, u, memory):
+    """Draw an action from the policy in slot i with the uniform u."""
+    A = memory.pi.shape[1]
     below = 0.0
     chosen = 0
     for a in range(A):  # Alg. 1, line 9; counting instead of stopping avoids a branch per action

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from safedrift.kernels import learner
+from safedrift.kernels import learner, linear
 from safedrift.kernels.types import FloatArray, jit, jit_inline
 
 
@@ -70,14 +70,53 @@ def play(
         at_cap = learner.end_episode(
             m, world.thresholds[m], states, actions, values, settings, memory
         )
-        out.at_cap[e] = at_cap / (H * (1 + K))
-        for k in range(K):
-            out.mu[e, k] = memory.mu[k]
-        for c in range(memory.v_start.size):
-            out.v_start[e, c] = memory.v_start[c]
-        for c in range(1 + K):
-            for h in range(H):
-                out.returns[e, c] += values[c, h]
+        keep(e, at_cap, values, memory, out)
+
+
+@jit
+def play_linear(
+    world, settings, memory, noisy, action_uniforms, world_uniforms, measured, policies,
+    trajectory, out,
+):  # fmt: skip
+    """`play` for a linear-kernel world with finitely many states and its learner."""
+    B, H = action_uniforms.shape
+    K = memory.mu.size
+    states, actions, values = trajectory.states, trajectory.actions, trajectory.values
+    written = 0
+    for e in range(B):
+        m = memory.episode[0]
+        linear.begin_episode(m, settings, memory)
+        if measured[e]:
+            linear.write_policy(memory, policies[written])
+            written += 1
+        u_world = world_uniforms[e]
+        s = first_state(world, u_world[0])
+        for h in range(H):
+            states[h] = s
+            actions[h] = linear.act(h, s, action_uniforms[e, h], memory)
+            observe_linear(
+                world, m, h, s, actions[h], noisy, u_world, H + h * (1 + K), values, memory
+            )
+            if h + 1 < H:
+                s = next_linear(world, m, h, s, actions[h], u_world[h + 1], memory)
+        at_cap = linear.end_episode(
+            m, world.thresholds[m], states, actions, values, settings, world.features, memory
+        )
+        keep(e, at_cap, values, memory, out)
+
+
+@jit_inline
+def keep(e, at_cap, values, memory, out):
+    """Record episode e of the chunk."""
+    H, K = values.shape[1], memory.mu.size
+    out.at_cap[e] = at_cap / (H * (1 + K))
+    for k in range(K):
+        out.mu[e, k] = memory.mu[k]
+    for c in range(memory.v_start.size):
+        out.v_start[e, c] = memory.v_start[c]
+    for c in range(1 + K):
+        for h in range(H):
+            out.returns[e, c] += values[c, h]
 
 
 @jit_inline
@@ -136,8 +175,54 @@ def observe(world, m, h, s, a, noisy, uniforms, first, values):
             mean += weight[m, j] * world.utilities[scenario[m, j], k, h, s, a]
         values[1 + k, h] = mean
     if noisy:
-        for c in range(values.shape[0]):
-            values[c, h] = 1.0 if uniforms[first + c] < values[c, h] else 0.0
+        toss(h, uniforms, first, values)
+
+
+@jit_inline
+def toss(h, uniforms, first, values):
+    """Replace the means in values[:, h] by Bernoulli draws."""
+    for c in range(values.shape[0]):
+        values[c, h] = 1.0 if uniforms[first + c] < values[c, h] else 0.0
+
+
+@jit_inline
+def next_linear(world, m, h, s, a, u, memory):
+    """Draw x' ~ ⟨ψ(s,a,·), θ⟩ by running through the successors of the pair."""
+    _, A, S = memory.pi.shape
+    features, theta = world.features, world.theta
+    row = linear.row_of(h, s, a, S, A, features)
+    below = 0.0
+    last = features.offsets[row]
+    for e in range(features.offsets[row], features.offsets[row + 1]):
+        p = 0.0
+        for i in range(theta.shape[2]):
+            p += features.psi[e, i] * theta[m, h, i]
+        if p > 0.0:
+            below += p
+            last = e
+            if u < below:
+                break
+    return np.int64(features.states[last])
+
+
+@jit_inline
+def observe_linear(world, m, h, s, a, noisy, uniforms, first, values, memory):
+    """`observe` in a linear-kernel world: r = ⟨φ, θ_r⟩ and g = ⟨φ, θ_g⟩, clipped to [0, 1]."""
+    features, d2 = world.features, world.theta_r.shape[2]
+    S = memory.pi.shape[2]
+    step = h if features.phi.shape[0] > 1 else 0
+    for c in range(values.shape[0]):
+        mean = 0.0
+        if features.one_hot:
+            i = s * memory.pi.shape[1] + a
+            mean = world.theta_r[m, h, i] if c == 0 else world.theta_g[m, c - 1, h, i]
+        else:
+            for i in range(d2):
+                x = features.phi[step, i, a * S + s]
+                mean += x * (world.theta_r[m, h, i] if c == 0 else world.theta_g[m, c - 1, h, i])
+        values[c, h] = min(max(mean, 0.0), 1.0)
+    if noisy:
+        toss(h, uniforms, first, values)
 
 
 def make_record(B: int, K: int, C: int) -> Record:

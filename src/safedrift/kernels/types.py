@@ -85,3 +85,29 @@ class World(NamedTuple):
     reward_path: Path
     utility_path: Path
     thresholds: FloatArray  # (M, K)
+
+
+class Features(NamedTuple):
+    """The feature maps of a linear-kernel CMDP on S states: known to everybody, learner included.
+
+    Row i = (h*S + s)*A + a of ψ holds entries offsets[i] .. offsets[i+1]. Features that are the
+    same at every step are stored for one step: h is then 0.
+    """
+
+    offsets: NDArray[np.int64]  # (S*A + 1,) or (H*S*A + 1,)
+    states: NDArray[np.uint32]  # (entries,) successors
+    psi: FloatArray  # (entries, d1) ψ(x, a, x'), times the quadrature weight of x' on a box
+    phi: FloatArray  # (1 or H, d2, A*S) φ(x, a), pair a*S + s; (1, 0, A*S) where one_hot
+    one_hot: bool  # φ(x, a) is the unit vector of the pair: d2 = S*A
+
+
+class LinearWorld(NamedTuple):
+    """A linear-kernel CMDP as the simulation sees it."""
+
+    features: Features
+    theta: FloatArray  # (M, H, d1)
+    theta_r: FloatArray  # (M, H, d2)
+    theta_g: FloatArray  # (M, K, H, d2)
+    initial_states: IndexArray  # (I,) support of the initial distribution
+    initial: FloatArray  # (I,)
+    thresholds: FloatArray  # (M, K)

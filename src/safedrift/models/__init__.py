@@ -1,7 +1,23 @@
 """What the world is: one episode's CMDP, and how it drifts."""
 
-from safedrift.models import drift
+from safedrift.models import box, drift
+from safedrift.models.box import linear_kernel_on_box, refined
 from safedrift.models.drifting import DriftingCMDP
+from safedrift.models.linear import LinearKernelCMDP, SuccessorFeatures
 from safedrift.models.tabular import Successors, TabularCMDP, from_costs
 
-__all__ = ["DriftingCMDP", "Successors", "TabularCMDP", "drift", "from_costs"]
+DriftingWorld = DriftingCMDP | LinearKernelCMDP
+
+__all__ = [
+    "DriftingCMDP",
+    "DriftingWorld",
+    "LinearKernelCMDP",
+    "SuccessorFeatures",
+    "Successors",
+    "TabularCMDP",
+    "box",
+    "drift",
+    "from_costs",
+    "linear_kernel_on_box",
+    "refined",
+]

@@ -16,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 
 from safedrift import _check
-from safedrift._check import FloatArray
+from safedrift._check import FloatArray, IntArray
 from safedrift.kernels.types import Successors
 
-__all__ = ["Successors", "TabularCMDP", "from_costs", "successor_lists"]
+__all__ = ["Successors", "TabularCMDP", "distinct_rows", "from_costs", "successor_lists"]
 
 
 class Shape(NamedTuple):
@@ -147,6 +147,19 @@ def _checked_successors(given: Successors, H: int, S: int, A: int) -> Successors
         where = tuple(int(i) for i in np.unravel_index(row[again], (H, S, A)))
         _check.fail("successors of each row", "distinct states", f"{states[again]} twice", where)
     return _frozen(Successors(offsets, states, probabilities))
+
+
+def distinct_rows(rows: FloatArray) -> tuple[IntArray, IntArray]:
+    """First place of each distinct row, in order of appearance, and the number of each row."""
+    rows = np.ascontiguousarray(rows) + 0.0  # one zero: rows are compared byte by byte
+    changed = np.concatenate(([True], (rows[1:] != rows[:-1]).any(axis=1)))
+    starts = np.flatnonzero(changed)
+    packed = rows[starts].view(np.dtype((np.void, rows.itemsize * rows.shape[1])))[:, 0]
+    _, first, inverse = np.unique(packed, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(order.size)
+    return starts[first[order]], rank[inverse][np.cumsum(changed) - 1]
 
 
 def from_costs(costs: FloatArray, limits: FloatArray, H: int) -> tuple[FloatArray, FloatArray]:

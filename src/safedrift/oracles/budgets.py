@@ -4,7 +4,10 @@ Norms. "l2" is the paper's: per step, the Euclidean norm over all (x, a, x') of 
 over all (x, a) of the change in r or g. "l1" is the one the proofs need (docs/errata.md, E8): per
 step, the largest over (x, a) of ‖ΔP(·|x,a)‖₁, and of |Δr| or |Δg|.
 
-The world is Σ_n w_n θ_n with weights that sum to 1, so for a change Δw of the weights
+A linear-kernel world moves with its coefficients: "l2" is then the Euclidean norm of the changes of
+θ, θ_r and θ_g (eq. 6, which for one-hot features is the same thing), "l1" as above.
+
+A mixture of scenarios is Σ_n w_n θ_n with weights that sum to 1, so for a change Δw of the weights
 
     ‖Σ_n Δw_n θ_n‖₂² = -½ Σ_ij Δw_i Δw_j ‖θ_i - θ_j‖₂²:
 
@@ -14,7 +17,8 @@ Gram matrix itself, lose no digits when scenarios are close.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, get_args
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -23,7 +27,8 @@ from safedrift import _check
 from safedrift._check import FloatArray
 from safedrift.algorithms.knowledge import Budgets, LocalBudgets, block_sums
 from safedrift.kernels.types import Path
-from safedrift.models import DriftingCMDP
+from safedrift.models import DriftingCMDP, DriftingWorld, LinearKernelCMDP
+from safedrift.models.tabular import distinct_rows
 from safedrift.oracles.solve import Optima, optima
 
 __all__ = ["Variation", "block_sums", "budgets", "local_budgets", "variation"]
@@ -38,10 +43,19 @@ class Variation(NamedTuple):
     b: FloatArray  # (M, K)
 
 
-def variation(world: DriftingCMDP, norm: str = "l2") -> Variation:
+def variation(world: DriftingWorld, norm: str = "l2") -> Variation:
     """Return how much P, r, g and b change from episode to episode."""
-    _check.kind("world", world, DriftingCMDP)
+    _check.kind("world", world, get_args(DriftingWorld))
     _check.choice("norm", norm, ("l2", "l1"))
+    b = np.zeros((world.M, world.K))
+    b[1:] = np.abs(np.diff(world.thresholds, axis=0))
+    if isinstance(world, LinearKernelCMDP):
+        return Variation(*_coefficient_changes(world, norm), b)
+    return Variation(*_mixture_changes(world, norm), b)
+
+
+def _mixture_changes(world: DriftingCMDP, norm: str) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Changes of P (M, H), r (M, H) and g (M, K, H)."""
     arrays = world.arrays
     H, K = world.H, world.K
     N = len(world.scenarios)
@@ -51,17 +65,50 @@ def variation(world: DriftingCMDP, norm: str = "l2") -> Variation:
     starts = [arrays.offsets[h * pairs : (h + 1) * pairs] - steps[h] for h in range(H)]
     r = [arrays.rewards[:, h].reshape(N, -1) for h in range(H)]
     g = [arrays.utilities[:, k, h].reshape(N, -1) for k in range(K) for h in range(H)]
-    b = np.zeros((world.M, K))
-    b[1:] = np.abs(np.diff(world.thresholds, axis=0))
-    return Variation(
+    return (
         _changes(world.transition_path, P, norm, starts),
         _changes(world.reward_path, r, norm),
         _changes(world.utility_path, g, norm).reshape(world.M, K, H),
-        b,
     )
 
 
-def budgets(world: DriftingCMDP, found: Optima | None = None, norm: str = "l2") -> Budgets:
+def _coefficient_changes(
+    world: LinearKernelCMDP, norm: str
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Changes of P (M, H), r (M, H) and g (M, K, H)."""
+    theta_g = world.theta_g.transpose(0, 2, 1, 3)  # (M, H, K, d2)
+    if norm == "l2":
+        P, r, g = (
+            np.linalg.norm(np.diff(theta, axis=0, prepend=theta[:1]), axis=-1)
+            for theta in (world.theta, world.theta_r, theta_g)
+        )
+        return P, r, np.ascontiguousarray(g.transpose(0, 2, 1))
+    M, H, K = world.M, world.H, world.K
+    P, r, g = np.zeros((M, H)), np.zeros((M, H)), np.zeros((M, K, H))
+    for h in range(H):
+        P[:, h] = _largest(np.diff(world.theta[:, h], axis=0), world.change_of_kernel(h))
+        r[:, h] = _largest(np.diff(world.theta_r[:, h], axis=0), world.change_of_signal(h))
+        for k in range(K):
+            delta = np.diff(world.theta_g[:, k, h], axis=0)
+            g[:, k, h] = _largest(delta, world.change_of_signal(h))
+    return P, r, g
+
+
+def _largest(delta: FloatArray, size: Callable[[FloatArray], FloatArray]) -> FloatArray:
+    """size(Δθ) of each row of delta, computed once per distinct row; 0 for the first episode."""
+    out = np.zeros(len(delta) + 1)
+    if len(delta):
+        first, number = distinct_rows(delta)
+        moved = np.flatnonzero(delta[first].any(axis=1))
+        sizes = np.zeros(first.size)
+        for block in np.split(moved, range(_BLOCK, moved.size, _BLOCK)):
+            if block.size:
+                sizes[block] = size(delta[first[block]])
+        out[1:] = sizes[number]
+    return out
+
+
+def budgets(world: DriftingWorld, found: Optima | None = None, norm: str = "l2") -> Budgets:
     """Return the total budgets of a world, B_* from its optimal policies.
 
     B_* depends on which optimal policy is taken where several are, and only states that an optimal
@@ -85,7 +132,7 @@ def budgets(world: DriftingCMDP, found: Optima | None = None, norm: str = "l2") 
     )
 
 
-def local_budgets(world: DriftingCMDP, norm: str = "l2") -> LocalBudgets:
+def local_budgets(world: DriftingWorld, norm: str = "l2") -> LocalBudgets:
     """Return what Assumption 2 grants the learner: the drift of transitions and utilities."""
     change = variation(world, norm)
     return LocalBudgets(transitions=change.P, utilities=change.g)

@@ -8,21 +8,21 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 
 Progress = Callable[[int], None]
 
-CHUNK = 32
 
 
 def in_chunks(
     work: Callable[[slice], None],
     n: int,
+    size: int,
     *,
     progress: Progress | None = None,
     workers: int | None = None,
 ) -> None:
-    """Call `work` on slices of CHUNK items that cover range(n); `progress` gets each size.
+    """Call `work` on slices of `size` items that cover range(n); `progress` gets each size.
 
     The kernels release the GIL. Chunk boundaries never depend on the number of workers.
     """
-    slices = [slice(i, min(i + CHUNK, n)) for i in range(0, n, CHUNK)]
+    slices = [slice(i, min(i + size, n)) for i in range(0, n, size)]
     if not slices:
         return
     work(slices[0])  # alone: compiling is not for two threads at once

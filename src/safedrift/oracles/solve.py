@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import get_args
 
 import numpy as np
 from scipy.optimize import linprog
@@ -21,7 +22,7 @@ from safedrift import _check
 from safedrift._check import FloatArray, IntArray
 from safedrift.kernels import exact
 from safedrift.kernels.types import World
-from safedrift.models import DriftingCMDP, TabularCMDP
+from safedrift.models import DriftingCMDP, DriftingWorld, TabularCMDP
 from safedrift.oracles.chunks import Progress, in_chunks
 
 __all__ = [
@@ -87,12 +88,13 @@ def evaluate(cmdp: TabularCMDP, policy: FloatArray) -> FloatArray:
     return np.asarray(evaluate_episodes(world, np.zeros(1, np.int64), checked[None])[0])
 
 
-def evaluate_episodes(world: DriftingCMDP, episodes: IntArray, policies: FloatArray) -> FloatArray:
+def evaluate_episodes(
+    world: DriftingWorld, episodes: IntArray, policies: FloatArray
+) -> FloatArray:
     """Return the exact values (n, 1+K) of policies (n, H, S, A), one for each listed episode.
 
     A single policy (1, H, S, A) is taken for all of them.
     """
-    arrays, rewards = _with_signal_axis(world)
     episodes = _check.integers("episodes", episodes, 0, world.M - 1)
     policies = np.array(policies, dtype=np.float64, order="C", copy=None)
     shape = (world.H, world.S, world.A)
@@ -104,21 +106,24 @@ def evaluate_episodes(world: DriftingCMDP, episodes: IntArray, policies: FloatAr
 
     def work(part: slice) -> None:
         own = policies[part] if len(policies) > 1 else policies
-        exact.evaluate_policies(arrays, rewards, episodes[part], own, out[part], _scratch(world))
+        arrays, place = world.tables(episodes[part])
+        rewards = arrays.rewards[:, None]
+        exact.evaluate_policies(arrays, rewards, place, own, out[part], _scratch(arrays))
 
-    in_chunks(work, episodes.size)
+    in_chunks(work, episodes.size, world.chunk)
     return out
 
 
-def safest_utilities(world: DriftingCMDP, episodes: IntArray) -> FloatArray:
+def safest_utilities(world: DriftingWorld, episodes: IntArray) -> FloatArray:
     """Return the utilities (n, K) of the policy that maximises their sum in each listed episode."""
     episodes = _check.integers("episodes", episodes, 0, world.M - 1)
     out = np.empty((episodes.size, world.K))
 
     def work(part: slice) -> None:
-        exact.safest_utilities(world.arrays, episodes[part], out[part], _scratch(world))
+        arrays, place = world.tables(episodes[part])
+        exact.safest_utilities(arrays, place, out[part], _scratch(arrays))
 
-    in_chunks(work, episodes.size)
+    in_chunks(work, episodes.size, world.chunk)
     return out
 
 
@@ -144,14 +149,14 @@ def solve(cmdp: TabularCMDP) -> Optimum:
 
 
 def optima(
-    world: DriftingCMDP, episodes: IntArray | None = None, progress: Progress | None = None
+    world: DriftingWorld, episodes: IntArray | None = None, progress: Progress | None = None
 ) -> Optima:
     """Return the constrained optimum of each listed episode (all by default).
 
     Consecutive episodes with the same world are solved once. `progress` is called with numbers
     that add up to the number of listed episodes.
     """
-    _check.kind("world", world, DriftingCMDP)
+    _check.kind("world", world, get_args(DriftingWorld))
     if episodes is None:
         episodes = np.arange(world.M)
     episodes = _check.integers("episodes", episodes, 0, world.M - 1)
@@ -184,25 +189,20 @@ def optima(
     )
 
 
-def _with_signal_axis(world: DriftingCMDP) -> tuple[World, FloatArray]:
-    return world.arrays, world.arrays.rewards[:, None]
-
-
-def _scratch(world: DriftingCMDP) -> exact.Scratch:
-    mixed = world.transition_path.scenario.shape[1] > 1
-    entries = world.arrays.states.size if mixed else 0
-    return exact.make_scratch(entries, world.H, world.S, world.A)
+def _scratch(arrays: World) -> exact.Scratch:
+    mixed = arrays.transition_path.scenario.shape[1] > 1
+    _, H, S, A = arrays.rewards.shape
+    return exact.make_scratch(arrays.states.size if mixed else 0, H, S, A)
 
 
 def _solve_lines(
-    world: DriftingCMDP,
+    world: DriftingWorld,
     episodes: IntArray,
     *,
     keep_policies: bool = False,
     progress: Progress | None = None,
     sizes: IntArray | None = None,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    arrays, rewards = _with_signal_axis(world)
     n = episodes.size
     numbers, changes = np.empty((n, 8)), np.empty((n, world.H))
     policies = np.empty((n if keep_policies else 0, world.H, world.S, world.A))
@@ -212,14 +212,15 @@ def _solve_lines(
     def work(part: slice) -> None:
         shape = (2, world.H, world.S)
         ends[part.start] = end = exact.Ends(np.empty((*shape, world.A)), np.empty(shape))
+        arrays, place = world.tables(episodes[part])
         exact.solve_episodes(
-            arrays, rewards, episodes[part], numbers[part], changes[part], policies[part], end,
-            _scratch(world),
+            arrays, arrays.rewards[:, None], place, numbers[part], changes[part], policies[part],
+            end, _scratch(arrays),
         )  # fmt: skip
         if progress and sizes is not None:
             progress(int(sizes[part].sum()))
 
-    in_chunks(work, n)
+    in_chunks(work, n, world.chunk)
     for before, start in pairwise(sorted(ends)):
         old, new = ends[before], ends[start]
         exact.policy_change(
@@ -232,7 +233,7 @@ def _solve_lines(
 
 
 def _solve_lps(
-    world: DriftingCMDP,
+    world: DriftingWorld,
     episodes: IntArray,
     versions: IntArray,
     sizes: IntArray,

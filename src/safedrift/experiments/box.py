@@ -1,0 +1,110 @@
+"""Play a learner in a continuous world, and say what its discretisation costs.
+
+The features of a box are Python functions, so the loop over steps is one in Python; everything that
+depends on the number of nodes, episodes or features is compiled or BLAS. An episode uses from the
+world's stream, in this order: one number for the first state, 1 + n for each of H-1 successors (the
+base density, then the draw from it), then H*(1+K) for noisy observations.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from safedrift import _check
+from safedrift._check import FloatArray
+from safedrift.algorithms.engines import BoxEngine
+from safedrift.kernels import simulation
+from safedrift.models import LinearKernelCMDP
+
+__all__ = ["box_uniforms", "play_on_box"]
+
+
+def box_uniforms(H: int, K: int, n: int) -> int:
+    """How many numbers an episode takes from the world's stream."""
+    return 1 + (H - 1) * (1 + n) + H * (1 + K)
+
+
+def play_on_box(
+    world: LinearKernelCMDP,
+    engine: BoxEngine,
+    arrays: Any,
+    settings: Any,
+    memory: Any,
+    noisy: bool,
+    action_uniforms: FloatArray,
+    world_uniforms: FloatArray,
+    measured: np.ndarray,
+    policies: FloatArray,
+    trajectory: Any,
+    out: simulation.Record,
+) -> None:
+    """`simulation.play` for states that fill a box; the third to fifth argument are not used."""
+    if world.box is None or world.box.sample is None:
+        raise TypeError("world must have sample to be simulated; got None (a loop of your own does)")
+    B, H = action_uniforms.shape
+    K = world.K
+    written = 0
+    states, actions = np.empty((H, world.box.low.size)), np.empty(H, np.int64)
+    for e in range(B):
+        m = int(engine.memory.episode[0])
+        policy = engine.begin(m)
+        if measured[e]:
+            policies[written] = np.asarray(policy)
+            written += 1
+        u = world_uniforms[e]
+        x = first_point(world, u[0])
+        means = np.empty((1 + K, H))
+        for h in range(H):
+            states[h] = x
+            actions[h] = engine.act(h, x, float(action_uniforms[e, h]))
+            means[:, h] = signals(world, m, h, x, int(actions[h]))
+            if h + 1 < H:
+                x = next_point(world, m, h, x, int(actions[h]), u[1 + h * (1 + x.size) :])
+        values = means
+        if noisy:
+            noise = u[-H * (1 + K) :].reshape(H, 1 + K).T
+            values = np.where(noise < means, 1.0, 0.0)
+        at_cap = engine.end(m, world.thresholds[m], states, actions, np.ascontiguousarray(values))
+        out.at_cap[e] = at_cap / (H * (1 + K))
+        out.mu[e] = engine.memory.mu
+        out.v_start[e] = engine.memory.v_start
+        out.returns[e] = values.sum(axis=1)
+
+
+def first_point(world: LinearKernelCMDP, u: float) -> FloatArray:
+    """Draw the first state (n,)."""
+    box = _box(world)
+    support = world.arrays.initial_states
+    chosen = np.searchsorted(np.cumsum(world.arrays.initial), u, side="right")
+    return np.asarray(box.points[support[min(int(chosen), support.size - 1)]])
+
+
+def next_point(
+    world: LinearKernelCMDP, m: int, h: int, x: FloatArray, a: int, u: FloatArray
+) -> FloatArray:
+    """Draw x' ~ Σ_i θ_i p_i(·|x,a): base density i by u[0], then an exact draw by the next n."""
+    box = _box(world)
+    theta = world.theta[m, h]
+    i = min(int(np.searchsorted(np.cumsum(theta), u[0], side="right")), theta.size - 1)
+    while theta[i] == 0.0:  # u beyond a sum that rounded below 1
+        i -= 1
+    assert box.sample is not None
+    drawn = np.atleast_1d(np.asarray(box.sample(x, a, i, u[1 : 1 + x.size]), dtype=np.float64))
+    if drawn.shape != x.shape or not box.contains(drawn):
+        _check.fail("what sample returns", f"a point in {box.low} to {box.high}", drawn)
+    return drawn
+
+
+def signals(world: LinearKernelCMDP, m: int, h: int, x: FloatArray, a: int) -> FloatArray:
+    """Mean reward and utilities (1+K,) of action a at a point x (n,)."""
+    phi = np.asarray(_box(world).phi(x[None], a))[0]
+    means = np.append(world.theta_r[m, h] @ phi, world.theta_g[m, :, h] @ phi)
+    return np.asarray(means.clip(0.0, 1.0))
+
+
+def _box(world: LinearKernelCMDP) -> Any:
+    if world.box is None:
+        _check.fail("world", "on a box", "one with finitely many states")
+    return world.box
