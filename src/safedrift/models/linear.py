@@ -97,14 +97,14 @@ class LinearKernelCMDP:
             _by_pair(phi_array),
             one_hot,
         )
-        self.bound = self._check_norms(phi_array)
         self.quadrature_error = self._check_kernel(TOLERANCE if box is None else box.tolerance)
+        self.bound = self._check_norms(phi_array)
         self._check_signals()
 
     # ------------------------------------------------------------ checks
 
     def _check_norms(self, phi: FloatArray) -> float:
-        """Check Assumption 1's norms; return sup ‖∫ψV‖ over V in [0, 1], or a bound above it."""
+        """Check Assumption 1's norms; return a bound of ‖∫ψV‖ over V in [0, 1], at most √d1."""
         for name, value, d in (
             ("theta", self.theta, self.d1),
             ("theta_r", self.theta_r, self.d2),
@@ -135,7 +135,7 @@ class LinearKernelCMDP:
             witness.reshape(-1, self.S, self.A) <= limit * (1 + self._slack),
             f"at most sqrt({self.d1}) = {limit:.6g} (Assumption 1 with V = 1)",
         )
-        return float(np.linalg.norm(np.maximum(up, down), axis=1).max())
+        return float(min(np.linalg.norm(np.maximum(up, down), axis=1).max(), limit))
 
     @property
     def _slack(self) -> float:
