@@ -94,7 +94,11 @@ def own_loop(world, agent, seed, noisy=False):
 
     agent = agent.fresh(seeds(seed)["learner"])
     stream = np.random.default_rng(seeds(seed)["world"])
-    arrays = world.arrays
+    arrays, memory = world.arrays, ()
+    observe, next_state = simulation.observe.py_func, simulation.next_state.py_func
+    if isinstance(world, sd.LinearKernelCMDP):
+        observe, next_state = simulation.observe_linear.py_func, simulation.next_linear.py_func
+        memory = (agent.memory,)
     _, H, _, _, K = agent.sizes
     for m in range(world.M):
         policy = agent.begin_episode(world.thresholds[m])
@@ -105,10 +109,113 @@ def own_loop(world, agent, seed, noisy=False):
         for h in range(H):
             states.append(int(s))
             actions.append(agent.act(h, int(s)))
-            simulation.observe.py_func(
-                arrays, m, h, s, actions[h], noisy, u, H + h * (1 + K), values
-            )
+            observe(arrays, m, h, s, actions[h], noisy, u, H + h * (1 + K), values, *memory)
             if h + 1 < H:
-                s = simulation.next_state.py_func(arrays, m, h, s, actions[h], u[h + 1])
+                s = next_state(arrays, m, h, s, actions[h], u[h + 1], *memory)
         agent.end_episode(states, actions, values[0], values[1:])
         yield policy, agent.mu, agent.estimates, values.sum(axis=1)
+
+
+# ---------------------------------------------------------------- linear kernels
+
+
+def dense_features(world):
+    """ψ (H, S, A, S, d1) and φ (H, S, A, d2) of a finite linear-kernel world."""
+    f, (H, S, A) = world.features, (world.H, world.S, world.A)
+    rows = np.repeat(np.arange(f.offsets.size - 1), np.diff(f.offsets))
+    psi = np.zeros((f.offsets.size - 1, S, world.d1))
+    np.add.at(psi, (rows, f.states.astype(int)), f.psi)
+    psi = psi.reshape(-1, S, A, S, world.d1)
+    if f.one_hot:
+        phi = np.eye(S * A).reshape(1, S, A, S * A)
+    else:
+        phi = f.phi.reshape(-1, world.d2, A, S).transpose(0, 3, 2, 1)
+    return np.broadcast_to(psi, (H, *psi.shape[1:])), np.broadcast_to(phi, (H, *phi.shape[1:]))
+
+
+def linear_settings(agent):
+    """The constants of a least-squares learner as the twins take them."""
+    s = agent.settings
+    names = (
+        "alpha", "L", "eta", "xi", "chi", "W", "lam", "beta", "beta_r", "LV", "spread_P",
+        "spread_g", "lagged",
+    )  # fmt: skip
+    return {name: getattr(s, name) for name in names} | {"feed": FEEDS[s.feed]}
+
+
+def by_state(values, S):
+    """Turn (..., A*S) into (..., S, A)."""
+    return values.reshape(*values.shape[:-1], -1, S).swapaxes(-1, -2)
+
+
+def assert_same_estimates(world, agent, policy, expected, tolerance):
+    """Compare everything Algorithm 2 computes in an episode."""
+    memory, found = agent.memory, agent.q()
+    K, H, S = world.K, world.H, world.S
+    u = memory.u
+    if world.features.one_hot:
+        u = by_state(u, S).reshape(1 + K, H, -1)
+    for name, got in {
+        "policy": policy, "mu": agent.mu, "Q_r": found[0], "Q_g": found[1:], "w": memory.w, "u": u,
+        "Gamma": by_state(memory.bonus, S), "Gamma_r": by_state(memory.bonus_r, S),
+        "V": memory.v[: 1 + K, :H], "V_r": agent.estimates[0], "V_g": agent.estimates[1:],
+        "V_fed": memory.fed,
+    }.items():  # fmt: skip
+        np.testing.assert_allclose(got, expected[name], rtol=0, atol=tolerance, err_msg=name)
+
+
+def assert_agrees_with_linear_twin(world, agent, seed=0, noisy=False, tolerance=1e-8, draw=None):
+    """Drive a least-squares learner and its twin with the twin's trajectories.
+
+    draw(m, policy) -> an episode; by default one of the world's.
+    """
+    M, H, _, _, K = agent.sizes
+    rng = np.random.default_rng(seed)
+
+    def at(m):
+        cmdp = world.at(m)
+        return cmdp.dense_transitions(), cmdp.rewards, cmdp.utilities, cmdp.initial
+
+    draw = draw or naive.simulated_play(at, rng.random((M, H)), rng.random((M, H * (2 + K))), noisy)
+    seen = []
+
+    def play(m, pi):
+        seen.append(draw(m, pi))
+        return seen[-1]
+
+    psi, phi = dense_features(world)
+    twin = naive.propd_ppo_linear(
+        play=play, thresholds=world.thresholds, sizes=agent.sizes, initial=world.initial, psi=psi,
+        phi=phi, **linear_settings(agent),
+    )  # fmt: skip
+    for m, expected in enumerate(twin):
+        policy = np.asarray(agent.begin_episode(world.thresholds[m]))
+        agent.end_episode(*seen[m])
+        assert_same_estimates(world, agent, policy, expected, tolerance)
+    assert agent.episode == M
+
+
+def box_world(M=30, H=4, K=1, n=1, nodes=12, rule="gauss-legendre", drift=True):
+    """A small world on [0, 1]^n: two truncated normals blended, rewards linear in x."""
+    from safedrift.models import box
+
+    def towards(shift):
+        return lambda x, a: 0.8 * x + (a - 1) * 0.15 + shift
+
+    low, high = np.zeros(n), np.ones(n)
+    bases = [box.truncated_normal(towards(shift), 0.15, low, high) for shift in (0.0, 0.2)]
+    psi, sample = box.mixture(bases)
+    weight = np.linspace(0, 1, M) if drift else np.full(M, 0.5)
+    theta = np.stack([weight, 1 - weight], axis=1)[:, None].repeat(H, axis=1)
+
+    def phi(x, a):
+        return np.stack([x[:, 0], 1 - x[:, 0], np.full(len(x), 0.3 + 0.1 * a)], axis=1) / 1.5
+
+    theta_r, theta_g = np.zeros((M, H, 3)), np.zeros((M, K, H, 3))
+    theta_r[..., 0] = 1.2
+    theta_g[..., 1] = 1.0 + 0.1 * np.arange(K)[:, None]
+    theta_g[..., 2] = 0.5
+    return sd.linear_kernel_on_box(
+        low, high, 3, psi, phi, theta, theta_r, theta_g, np.full((M, K), 0.45 * H),
+        np.full(n, 0.3), sample=sample, nodes=nodes, rule=rule,
+    )  # fmt: skip

@@ -384,8 +384,8 @@ def lstd_channels(block, n, beta, beta_r, LV, spread_P, spread_g, d1, d2, plain)
     nothing = np.zeros(H)
     channels = [(0, beta, beta_r, nothing)]
     for k in range(K):
-        multiplier = beta + spread_P[block] * np.sqrt(d1 * n)
-        multiplier_r = beta_r + spread_g[block, k] * np.sqrt(d2 * n)
+        multiplier = beta + spread_P[block] * np.sqrt(n)
+        multiplier_r = beta_r + spread_g[block, k] * np.sqrt(n)
         channels.append((1 + k, multiplier, multiplier_r, LV[block, k]))
     if plain:
         channels += [(1 + k, nothing, nothing, nothing) for k in range(K)]

@@ -492,6 +492,15 @@ def test_windows_without_enough_data_are_said(W, sentence):
         assert [text[: len(sentence or "")] for text in about(found, "W")] == [sentence][: W < 9]
 
 
+def test_a_window_chosen_by_hand_is_not_blamed_on_the_formula():
+    """The formula gives 0.961 here too, but it was not asked."""
+    found = tune(
+        FIVE, sd.Slater(0.5), sd.Budgets(10, 0, 0, 0), mode="printed",
+        dimensions=Dimensions(75, 15), overrides={"W": 1},
+    )  # fmt: skip
+    assert about(found, "W = 1: a window of one episode")
+
+
 def test_a_formula_that_rounds_to_two_holds_data():
     """W = 1.51 is not a window of one episode: it becomes 2."""
     budget = (2000 / 1.51**2) / (8**0.5 * 25)

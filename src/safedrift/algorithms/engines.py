@@ -37,10 +37,12 @@ class BoxMaps(Protocol):
     """The feature maps on a box: what the learner may ask at a state that is not a node."""
 
     @property
-    def low(self) -> FloatArray: ...
+    def low(self) -> FloatArray:
+        """Lower corner (n,)."""
 
     @property
-    def high(self) -> FloatArray: ...
+    def high(self) -> FloatArray:
+        """Upper corner (n,)."""
 
     def features_at(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
         """ψ (P, A, J, d1) times the weights of the nodes, and φ (P, A, d2), at points (P, n)."""
@@ -90,7 +92,8 @@ class BoxPolicy:
         if int(self._engine.memory.episode[0]) != self._episode:
             raise RuntimeError("this policy belongs to an episode that is over")
         h = _check.integer("h", key[0], lower=0, upper=self._pi.shape[0] - 1)
-        return self._engine.policy_at(h, self._engine.point("x", key[1])[None])[0]
+        at_x: FloatArray = self._engine.policy_at(h, self._engine.point("x", key[1])[None])[0]
+        return at_x
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return self._pi.copy() if dtype is None else self._pi.astype(dtype)
@@ -116,9 +119,11 @@ class TableEngine:
         self.memory = with_views(self.memory)
 
     def reserve(self, episodes: int) -> None:
+        """Make room for so many more episodes."""
         self.memory = with_room(self.memory, episodes)
 
     def begin(self, m: int) -> Policy:
+        """Start episode m and return its policy."""
         learner.begin(m, self.settings, self.memory)
         memory, used = self.memory, int(self.memory.slots.max())
         shape = (*memory.slot_of.shape, memory.pi.shape[1])
@@ -126,15 +131,18 @@ class TableEngine:
         return Policy(shape, memory.slots.copy(), state, pi)
 
     def act(self, h: int, state: int, u: float) -> int:
+        """Draw an action with the uniform u."""
         return int(learner.draw(h, state_number(state, self.sizes.S), u, self.memory))
 
     def end(
         self, m: int, thresholds: FloatArray, states: ArrayLike, actions: Any, values: FloatArray
     ) -> int:
+        """Learn from a finished episode; returns how many estimates sit at their cap."""
         path = indices("states", states, self.sizes.H, self.sizes.S)
         return int(learner.end(m, thresholds, path, actions, values, self.settings, self.memory))
 
     def q(self) -> FloatArray:
+        """Q estimates (1+K, H, S, A)."""
         H, S, A, K = self.sizes[1:]
         full = np.empty((self.memory.q.shape[0], H, S, A))
         learner.write_estimates(self.memory, full)
@@ -162,17 +170,20 @@ class LinearEngine:
         """Nothing to do: the memory does not grow."""
 
     def begin(self, m: int) -> Policy:
+        """Start episode m and return its policy."""
         linear.begin(m, self.settings, self.memory)
         H, A, S = self.memory.pi.shape
         state = np.broadcast_to(np.arange(S), (H, S))
         return Policy((H, S, A), np.full(H, S), state, self.memory.pi.copy())
 
     def act(self, h: int, state: int, u: float) -> int:
+        """Draw an action with the uniform u."""
         return int(linear.draw(h, state_number(state, self.sizes.S), u, self.memory))
 
     def end(
         self, m: int, thresholds: FloatArray, states: ArrayLike, actions: Any, values: FloatArray
     ) -> int:
+        """Learn from a finished episode; returns how many estimates sit at their cap."""
         path = indices("states", states, self.sizes.H, self.sizes.S)
         return int(
             linear.end(
@@ -181,6 +192,7 @@ class LinearEngine:
         )
 
     def q(self) -> FloatArray:
+        """Q estimates (1+K, H, S, A)."""
         return _by_state(self.memory.q[: 1 + self.sizes.K])
 
 
@@ -215,6 +227,7 @@ class BoxEngine:
         return int(self.memory.episode[0]) % self.settings.L
 
     def reserve(self, episodes: int) -> None:
+        """Make room for so many more episodes."""
         wanted = min(self._past + episodes, self.settings.L)
         self.history = with_history_room(self.history, self._past, wanted)
 
@@ -226,11 +239,13 @@ class BoxEngine:
         return array
 
     def begin(self, m: int) -> BoxPolicy:
+        """Start episode m and return its policy."""
         linear.begin(m, self.settings, self.memory)
         self._seen = {}
         return BoxPolicy(self)
 
     def act(self, h: int, state: ArrayLike, u: float) -> int:
+        """Draw an action with the uniform u."""
         x = self.point("state", state)
         pi = self.policy_at(h, x[None])[0]
         self._seen[h] = (x.tobytes(), pi)
@@ -267,15 +282,14 @@ class BoxEngine:
     def end(
         self, m: int, thresholds: FloatArray, states: ArrayLike, actions: Any, values: FloatArray
     ) -> int:
+        """Learn from a finished episode; returns how many estimates sit at their cap."""
         H, n = self.sizes.H, self.box.low.size
         path = np.asarray(states, dtype=np.float64)
         if n == 1 and path.shape == (H,):
             path = path[:, None]
         path = _check.floats("states", path, (H, n))
         low, high = self.box.low, self.box.high
-        _check.everywhere(
-            "states", path, (path >= low) & (path <= high), f"in {low} to {high}"
-        )
+        _check.everywhere("states", path, (path >= low) & (path <= high), f"in {low} to {high}")
         psi, phi = self.box.features_at(path)
         pi = np.empty((H, psi.shape[1]))
         for h in range(H):
@@ -286,13 +300,24 @@ class BoxEngine:
                 pi[h] = self._policy(h, psi[h : h + 1], phi[h : h + 1])[0]
         return int(
             linear.end_on_box(
-                m, thresholds, np.ascontiguousarray(psi), np.ascontiguousarray(phi), pi, actions,
-                values, self.settings, self.features, self.memory, self.history, self._past,
+                m,
+                thresholds,
+                np.ascontiguousarray(psi),
+                np.ascontiguousarray(phi),
+                pi,
+                actions,
+                values,
+                self.settings,
+                self.features,
+                self.memory,
+                self.history,
+                self._past,
                 np.empty((self.memory.q.shape[0], H + 1)),
-            )  # fmt: skip
+            )
         )
 
     def q(self) -> FloatArray:
+        """Q estimates (1+K, H, S, A)."""
         return _by_state(self.memory.q[: 1 + self.sizes.K])
 
 

@@ -13,12 +13,55 @@ from typing import Any
 import numpy as np
 
 from safedrift import _check
-from safedrift._check import FloatArray
+from safedrift._check import FloatArray, IntArray
 from safedrift.algorithms.engines import BoxEngine
 from safedrift.kernels import simulation
-from safedrift.models import LinearKernelCMDP
+from safedrift.models import LinearKernelCMDP, refined
+from safedrift.oracles import Optima, evaluate_episodes, optima
 
-__all__ = ["box_uniforms", "play_on_box"]
+__all__ = ["Refinement", "box_uniforms", "play_on_box"]
+
+PROBES = 5  # episodes at which the grid is refined
+
+
+class Refinement:
+    """How much the measured numbers change when the nodes are doubled, at a few episodes.
+
+    The learner is the same, its policy rebuilt at the nodes of the finer grid; the world, its
+    optimum and the exact values are those of the finer grid.
+    """
+
+    def __init__(self, world: LinearKernelCMDP, measured: IntArray) -> None:
+        place = np.unique(np.linspace(0, measured.size - 1, min(PROBES, measured.size)).astype(int))
+        self.place = place
+        self.episodes = measured[place]
+        self.coarse, self.fine = world, refined(world)
+        self.policies: list[FloatArray] = []
+
+    def look(self, m: int, engine: BoxEngine) -> None:
+        """Rebuild the policy of episode m at the nodes of the finer grid, if it is one to probe."""
+        if m in self.episodes:
+            points = _box(self.fine).points
+            self.policies.append(
+                np.stack([engine.policy_at(h, points) for h in range(self.fine.H)])
+            )
+
+    def error(self, truth: Optima, values: FloatArray) -> dict[str, Any]:
+        """Largest changes of V_r*, V_r, V_r* - V_r and V_g; `values` (n, 1+K) are the coarse."""
+        optimal = optima(self.fine, self.episodes).value
+        found = evaluate_episodes(self.fine, self.episodes, np.stack(self.policies))
+        reward = found[:, 0] - values[self.place, 0]
+        best = optimal - truth.value[self.place]
+        return {
+            "rule": _box(self.coarse).rule,
+            "nodes": [_box(self.coarse).nodes, _box(self.fine).nodes],
+            "episodes": self.episodes.tolist(),
+            "optimal_reward": float(np.abs(best).max()),
+            "reward": float(np.abs(reward).max()),
+            "regret": float(np.abs(best - reward).max()),
+            "utility": float(np.abs(found[:, 1:] - values[self.place, 1:]).max()),
+            "quadrature": self.coarse.quadrature_error,
+        }
 
 
 def box_uniforms(H: int, K: int, n: int) -> int:
@@ -29,6 +72,7 @@ def box_uniforms(H: int, K: int, n: int) -> int:
 def play_on_box(
     world: LinearKernelCMDP,
     engine: BoxEngine,
+    refinement: Refinement,
     arrays: Any,
     settings: Any,
     memory: Any,
@@ -40,9 +84,11 @@ def play_on_box(
     trajectory: Any,
     out: simulation.Record,
 ) -> None:
-    """`simulation.play` for states that fill a box; the third to fifth argument are not used."""
+    """`simulation.play` for states that fill a box, with its arguments; some go unused."""
     if world.box is None or world.box.sample is None:
-        raise TypeError("world must have sample to be simulated; got None (a loop of your own does)")
+        raise TypeError(
+            "world must have sample to be simulated; got None (a loop of your own does)"
+        )
     B, H = action_uniforms.shape
     K = world.K
     written = 0
@@ -53,6 +99,7 @@ def play_on_box(
         if measured[e]:
             policies[written] = np.asarray(policy)
             written += 1
+            refinement.look(m, engine)
         u = world_uniforms[e]
         x = first_point(world, u[0])
         means = np.empty((1 + K, H))

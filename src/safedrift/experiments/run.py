@@ -26,12 +26,13 @@ from safedrift._version import __version__
 if TYPE_CHECKING:
     from safedrift.algorithms import PROPDPPO
     from safedrift.kernels.simulation import Record
-    from safedrift.models import DriftingCMDP
+    from safedrift.models import DriftingWorld
     from safedrift.oracles import Optima, Variation
 
 __all__ = ["Run", "make_run"]
 
 FORMAT = 1
+RESIDUAL = 1e-6  # of the least-squares factors, above which a user should know
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -155,6 +156,7 @@ class Run:
             "smallest_slater_gap": float(self.gamma.min()),
             "estimates_at_cap": float(self.at_cap[last].mean()),
             "multiplier_at_cap": float((self.mu >= self._chi).mean()),
+            "discretisation": self.info.get("discretisation"),
             "notes": self.notes(),
         }
 
@@ -173,7 +175,7 @@ class Run:
 
     def notes(self) -> list[str]:
         """Return what a user should be told about this run, in sentences."""
-        told = []
+        told = list(self.info["parameters"].get("remarks", []))
         last = slice(-max(1, self.episodes.size // 10), None)
         share = float(self.at_cap[last].mean())
         if share > 0.95:
@@ -182,7 +184,7 @@ class Run:
                 "episodes sit at their cap, so they say nothing and the policy stays (nearly) "
                 f"uniform. {self._advice}"
             )
-        if self.info["parameters"]["improvement"]["alpha"] == 0:
+        if self.info["parameters"]["improvement"]["alpha"] == 0 and not told:
             told.append(
                 "alpha is 0, as Theorems 3 and 4 print it for zero budgets: the policy never "
                 "moves. Use mode 'repaired' or 'practical', or set alpha."
@@ -206,6 +208,12 @@ class Run:
                 "episodes: the learner could not meet the constraint in time. The world may drift "
                 "faster than W episodes can follow (set W and L smaller), or there are too few "
                 "episodes."
+            )
+        if self.info.get("residual", 0.0) > RESIDUAL:
+            told.append(
+                f"The least-squares factors had moved by {self.info['residual']:.1e} (relative) "
+                "between two exact refreshes: the Gram matrices are close to singular. Set lam "
+                "larger."
             )
         if self.info["measure_every"] > 1:
             told.append(
@@ -283,7 +291,7 @@ def _column(path: str | Path, table: pa.Table, name: str) -> np.ndarray:
 
 
 def make_run(
-    world: DriftingCMDP,
+    world: DriftingWorld,
     learner: PROPDPPO,
     truth: Optima,
     values: FloatArray,
@@ -293,6 +301,7 @@ def make_run(
     seed: int,
     noisy: bool,
     measure_every: int,
+    discretisation: dict[str, Any] | None = None,
 ) -> Run:
     """Put learning and truth side by side."""
     from safedrift.oracles import evaluate_episodes
@@ -337,6 +346,8 @@ def make_run(
             "seed": seed,
             "noisy": noisy,
             "measure_every": measure_every,
+            "discretisation": discretisation,
+            "residual": float(getattr(learner.memory, "residual", np.zeros(1))[0]),
         },
     )
 

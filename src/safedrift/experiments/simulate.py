@@ -15,11 +15,11 @@ import numpy as np
 
 from safedrift import _check
 from safedrift.algorithms import PROPDPPO
-from safedrift.experiments.run import Run, make_run
 from safedrift.algorithms.engines import BoxEngine, TableEngine
-from safedrift.experiments.box import box_uniforms, play_on_box
+from safedrift.experiments.box import Refinement, box_uniforms, play_on_box
+from safedrift.experiments.run import Run, make_run
 from safedrift.kernels import simulation
-from safedrift.models import DriftingWorld
+from safedrift.models import DriftingWorld, LinearKernelCMDP
 from safedrift.oracles import Optima, evaluate_episodes, optima, variation
 
 __all__ = ["Progress", "seeds", "simulate"]
@@ -84,10 +84,14 @@ def simulate(
         _check.fail("truth", "the optima of this world's measured episodes", "others")
     check_feasible(world, truth)
     learner = agent.fresh(seeds(seed)["learner"])
-    record, values = _learn(world, learner, seed, noisy, episodes, report)
+    refinement = None
+    if isinstance(world, LinearKernelCMDP) and world.box is not None:
+        refinement = Refinement(world, episodes)
+    record, values = _learn(world, learner, seed, noisy, episodes, report, refinement)
     return make_run(
         world, learner, truth, values, record, variation(world),
         seed=seed, noisy=noisy, measure_every=measure_every,
+        discretisation=None if refinement is None else refinement.error(truth, values),
     )  # fmt: skip
 
 
@@ -98,6 +102,7 @@ def _learn(
     noisy: bool,
     episodes: np.ndarray,
     report: Progress,
+    refinement: Refinement | None,
 ) -> tuple[simulation.Record, np.ndarray]:
     """Play all episodes; returns what was recorded and the exact values (n, 1+K)."""
     M, H, S, A, K = learner.sizes
@@ -107,7 +112,7 @@ def _learn(
     measured = np.zeros(M, bool)
     measured[episodes] = True
     per_chunk = max(1, _POLICY_BYTES // (8 * H * S * A))
-    play = _player(world, learner)
+    play = _player(world, learner, refinement)
     values = np.empty((episodes.size, 1 + K))
     records = []
     trajectory = simulation.make_trajectory(H, K)
@@ -138,10 +143,12 @@ def _learn(
     return whole, values
 
 
-def _player(world: DriftingWorld, learner: PROPDPPO) -> Callable[..., None]:
+def _player(
+    world: DriftingWorld, learner: PROPDPPO, refinement: Refinement | None
+) -> Callable[..., None]:
     """The loop that fits the learner: compiled, or in Python around the functions of a box."""
-    if isinstance(learner.engine, BoxEngine):
-        return partial(play_on_box, world, learner.engine)
+    if refinement is not None and isinstance(learner.engine, BoxEngine):
+        return partial(play_on_box, refinement.coarse, learner.engine, refinement)
     if isinstance(learner.engine, TableEngine):
         return simulation.play
     return simulation.play_linear

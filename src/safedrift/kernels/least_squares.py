@@ -108,9 +108,7 @@ def add_row(x, y, R, z, gram, gram_low, moment, moment_low):
             gram[i, j], gram_low[i, j] = add_two(gram[i, j], gram_low[i, j], product, rest)
         for t in range(T):
             product, rest = split_product(x[i], y[t])
-            moment[t, i], moment_low[t, i] = add_two(
-                moment[t, i], moment_low[t, i], product, rest
-            )
+            moment[t, i], moment_low[t, i] = add_two(moment[t, i], moment_low[t, i], product, rest)
     for k in range(d):
         if x[k] != 0.0:
             r = np.hypot(R[k, k], x[k])

@@ -106,7 +106,7 @@ def evaluate(m, settings, features, memory):
             reward_coefficients(c, h, settings.lam, features, memory)
         reward_norms(h, pairs, settings.lam, features, memory)
         for c in range(C):
-            scale, scale_r, lv = multipliers(c, h, block, past, K, settings, memory)
+            scale, scale_r, lv = multipliers(c, h, block, past, K, settings)
             if h + 1 < H:  # Alg. 2, lines 3 and 4
                 ls.solve(memory.factor[c, h], memory.target[c, h, 0], memory.w[c, h])
             for start in range(np.uint64(0), pairs, np.uint64(ls.TILE)):
@@ -136,7 +136,7 @@ def evaluate(m, settings, features, memory):
         memory.v_start[c] = value
 
 
-@jit_inline
+@jit_open
 def row_of(h, s, a, S, A, features):
     """Row of ψ that belongs to (h, s, a)."""
     step = h if features.offsets.size > S * A + 1 else 0
@@ -159,7 +159,7 @@ def integrate(row, h, features, memory):
 
 
 @jit_inline
-def multipliers(c, h, block, past, K, settings, memory):
+def multipliers(c, h, block, past, K, settings):
     """What the two norms of channel c are multiplied with, and LV."""
     if c > K:
         return 0.0, 0.0, 0.0
@@ -167,9 +167,8 @@ def multipliers(c, h, block, past, K, settings, memory):
     scale, scale_r, lv = settings.beta[h], settings.beta_r[h], 0.0
     if c >= 1:
         lv = settings.LV[block, c - 1, h]  # Alg. 2, line 7
-        d1, d2 = memory.w.shape[2], memory.u.shape[2]
-        scale += settings.spread_P[block, h] * np.sqrt(float(d1 * past))
-        scale_r += settings.spread_g[block, c - 1, h] * np.sqrt(float(d2 * past))
+        scale += settings.spread_P[block, h] * np.sqrt(float(past))
+        scale_r += settings.spread_g[block, c - 1, h] * np.sqrt(float(past))
     return scale, scale_r, lv
 
 
@@ -329,7 +328,7 @@ def replay(h, n, ahead, phi, settings, history, memory, logits):
                 step = 0.0
                 for c in range(1 + K):
                     scale, scale_r, lv = multipliers(
-                        c, h, history.block[t], history.past[t], K, settings, memory
+                        c, h, history.block[t], history.past[t], K, settings
                     )
                     q = point_q(
                         ahead[t, c, p, a], phi[p, a], history.factor[h, t, c], history.w[h, t, c],
@@ -346,7 +345,8 @@ def replay(h, n, ahead, phi, settings, history, memory, logits):
 
 @jit
 def end_on_box(
-    m, thresholds, psi, phi, pi, actions, values, settings, features, memory, history, place, point_v
+    m, thresholds, psi, phi, pi, actions, values, settings, features, memory, history, place,
+    point_v,
 ):  # fmt: skip
     """`end_episode` where the visited states are not nodes.
 
@@ -371,7 +371,7 @@ def end_on_box(
     for h in range(H - 1, -1, -1):
         for c in range(C):
             source = c if c <= K else c - K
-            scale, scale_r, lv = multipliers(c, h, block, past, K, settings, memory)
+            scale, scale_r, lv = multipliers(c, h, block, past, K, settings)
             value = 0.0
             for a in range(A):
                 point_feature(c, h, psi[h, a], J, memory)

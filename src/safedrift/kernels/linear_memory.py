@@ -34,8 +34,8 @@ class LinearSettings(NamedTuple):
     beta: FloatArray  # (H,) transition bonus
     beta_r: FloatArray  # (H,) reward bonus
     LV: FloatArray  # (blocks, K, H) local variation term of each W-block
-    spread_P: FloatArray  # (blocks, H) growth of the transition bonus of g with √(d1 n)
-    spread_g: FloatArray  # (blocks, K, H) growth of the reward bonus of g with √(d2 n)
+    spread_P: FloatArray  # (blocks, H) growth of the transition bonus of g with √n
+    spread_g: FloatArray  # (blocks, K, H) growth of the reward bonus of g with √n
 
 
 class LinearMemory(NamedTuple):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from safedrift.kernels import learner, linear
-from safedrift.kernels.types import FloatArray, jit, jit_inline
+from safedrift.kernels.types import FloatArray, jit, jit_inline, jit_open
 
 
 class Record(NamedTuple):
@@ -178,7 +178,7 @@ def observe(world, m, h, s, a, noisy, uniforms, first, values):
         toss(h, uniforms, first, values)
 
 
-@jit_inline
+@jit_open
 def toss(h, uniforms, first, values):
     """Replace the means in values[:, h] by Bernoulli draws."""
     for c in range(values.shape[0]):

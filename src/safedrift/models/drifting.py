@@ -20,7 +20,8 @@ from safedrift import _check
 from safedrift._check import FloatArray, IntArray
 from safedrift.kernels.types import Path, Successors, World
 from safedrift.kernels.worlds import running_sums
-from safedrift.models.linear import LinearKernelCMDP, SuccessorFeatures
+from safedrift.models.linear import LinearKernelCMDP
+from safedrift.models.reductions import linear_kernel_of
 from safedrift.models.tabular import TabularCMDP, distinct_rows
 
 __all__ = ["DriftingCMDP"]
@@ -176,15 +177,7 @@ class DriftingCMDP:
             "scenarios": φ(x,a) = all scenarios' rewards and utilities, scaled to norm at most 1.
             "one-hot": φ = e_{x,a}, d2 = S*A.
         """
-        _check.choice("features", features, ("scenarios", "tabular"))
-        _check.choice("rewards", rewards, ("scenarios", "one-hot"))
-        psi, theta = (_scenario_psi if features == "scenarios" else _tabular_psi)(self)
-        phi, theta_r, theta_g = (
-            _scenario_phi(self) if rewards == "scenarios" else _one_hot_phi(self)
-        )
-        world = LinearKernelCMDP(psi, phi, theta, theta_r, theta_g, self.thresholds, self.initial)
-        world.name, world.recipe = self.name, self.recipe
-        return world
+        return linear_kernel_of(self, features, rewards)
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{n}={getattr(self, n)}" for n in ("M", "H", "S", "A", "K"))
@@ -261,75 +254,3 @@ def _common_successors(
     counts = np.bincount(union // S, minlength=rows)
     new_offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
     return new_offsets, (union % S).astype(np.int32), probabilities
-
-
-# ---------------------------------------------------------------- as a linear-kernel CMDP
-
-_MOST_FEATURES = 4096  # of the tabular reduction: its Gram matrices have d1² entries
-
-
-def _different(path: Path, bank: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Different rows of bank (N, ...) and the weight path (M, different) through them."""
-    flat = bank.reshape(bank.shape[0], -1)
-    first, number = distinct_rows(flat)
-    weights = np.zeros((path.scenario.shape[0], first.size))
-    np.add.at(weights, (np.arange(len(weights))[:, None], number[path.scenario]), path.weight)
-    return bank[first], weights
-
-
-def _per_step(weights: FloatArray, H: int) -> FloatArray:
-    """Repeat weights (M, d) for H steps: (M, H, d)."""
-    return np.repeat(weights[:, None], H, axis=1)
-
-
-def _scenario_psi(world: DriftingCMDP) -> tuple[SuccessorFeatures, FloatArray]:
-    arrays, pairs = world.arrays, world.S * world.A
-    bank, weights = _different(world.transition_path, arrays.probabilities)
-    offsets, states, psi = arrays.offsets, arrays.states.astype(np.int32), bank.T
-    size = int(offsets[pairs])
-    counts = np.diff(offsets).reshape(world.H, pairs)
-    alike = (counts == counts[0]).all() and all(
-        (steps == steps[0]).all()
-        for steps in (states.reshape(world.H, size), psi.reshape(world.H, size, -1))
-    )
-    if alike:  # all steps are alike: keep one
-        offsets, states, psi = offsets[: pairs + 1], states[:size], psi[:size]
-    return SuccessorFeatures(offsets, states, psi), _per_step(weights, world.H)
-
-
-def _tabular_psi(world: DriftingCMDP) -> tuple[SuccessorFeatures, FloatArray]:
-    S, A, H = world.S, world.A, world.H
-    d1 = S * A * S
-    if d1 > _MOST_FEATURES:
-        _check.fail("S*S*A", f"at most {_MOST_FEATURES} with features='tabular'", d1)
-    lists = SuccessorFeatures(np.arange(S * A + 1) * S, np.tile(np.arange(S), S * A), np.eye(d1))
-    first, version = world.distinct
-    tables = np.stack([world.at(int(m)).dense_transitions().reshape(H, d1) for m in first])
-    return lists, tables[version]
-
-
-def _scenario_phi(world: DriftingCMDP) -> tuple[FloatArray, FloatArray, FloatArray]:
-    arrays = world.arrays
-    banks = [(arrays.rewards, world.reward_path)]
-    banks += [(arrays.utilities[:, k], world.utility_path) for k in range(world.K)]
-    parts = [_different(path, bank) for bank, path in banks]
-    phi = np.concatenate([bank for bank, _ in parts]).transpose(1, 2, 3, 0)  # (H, S, A, d2)
-    if (phi == phi[:1]).all():
-        phi = phi[0]
-    scale = max(float(np.linalg.norm(phi, axis=-1).max()), 1e-300)
-    theta = np.zeros((1 + world.K, world.M, phi.shape[-1]))
-    done = 0
-    for c, (bank, weights) in enumerate(parts):
-        theta[c, :, done : done + len(bank)] = weights * scale
-        done += len(bank)
-    per_step = np.repeat(theta[:, :, None], world.H, axis=2)
-    return phi / scale, per_step[0], np.ascontiguousarray(per_step[1:].transpose(1, 0, 2, 3))
-
-
-def _one_hot_phi(world: DriftingCMDP) -> tuple[str, FloatArray, FloatArray]:
-    first, version = world.distinct
-    cmdps = [world.at(int(m)) for m in first]
-    H, d2 = world.H, world.S * world.A
-    theta_r = np.stack([c.rewards.reshape(H, d2) for c in cmdps])[version]
-    theta_g = np.stack([c.utilities.reshape(world.K, H, d2) for c in cmdps])[version]
-    return "one-hot", theta_r, theta_g

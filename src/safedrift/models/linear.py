@@ -2,8 +2,7 @@
 
     P_h^m(x'|x,a) = ⟨ψ(x,a,x'), θ_h^m⟩,  r_h^m(x,a) = ⟨φ(x,a), θ_r,h^m⟩,  g_k,h^m likewise
 
-with ‖θ‖ ≤ √d1, ‖θ_r‖, ‖θ_g‖ ≤ √d2, ‖∫ψ(x,a,x')V(x')dx'‖ ≤ √d1 H for every V in [0, H], and
-‖φ(x,a)‖ ≤ 1, which the paper's proofs use and Assumption 1 forgets (docs/errata.md, E12).
+with features and coefficients of bounded norm (`models.features`).
 
 States are finite, or the nodes of a quadrature rule on a box (`models.box`). Either way the arrays
 here say all there is to know at these states; on a box, `features_at` gives the features anywhere.
@@ -14,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +21,16 @@ from numpy.typing import ArrayLike, NDArray
 from safedrift import _check
 from safedrift._check import FloatArray, IntArray
 from safedrift.kernels.types import Features, LinearWorld, Path, Successors, World
+from safedrift.models.features import (
+    ROUNDING,
+    SuccessorFeatures,
+    as_lists,
+    as_phi,
+    by_pair,
+    check_coefficients,
+    check_integrals,
+    check_phi,
+)
 from safedrift.models.tabular import TabularCMDP, distinct_rows
 
 if TYPE_CHECKING:
@@ -29,24 +38,15 @@ if TYPE_CHECKING:
 
 __all__ = ["LinearKernelCMDP", "SuccessorFeatures"]
 
-TOLERANCE = 1e-9  # of kernels that sum over finite states
-_ROUNDING = 1e-9  # of norms and ranges
+_NEGATIVE = -1e-12  # a probability below it is no rounding error
 _BLOCK_BYTES = 64 * 2**20  # of temporary arrays
-
-
-class SuccessorFeatures(NamedTuple):
-    """ψ as successor lists: row i = (h*S + s)*A + a, or s*A + a where all steps are alike.
-
-    Row i holds entries offsets[i] .. offsets[i+1]; ψ is zero at all other x'.
-    """
-
-    offsets: NDArray[np.int64]  # (rows + 1,)
-    states: NDArray[np.int32]  # (entries,)
-    psi: FloatArray  # (entries, d1)
 
 
 class LinearKernelCMDP:
     """A constrained MDP that is linear in known features and drifts in its coefficients.
+
+    One that exists is a valid one: kernels are distributions, rewards and utilities lie in [0, 1],
+    and Assumption 1 holds. On a box all this is checked at the nodes and the first states.
 
     Parameters
     ----------
@@ -61,6 +61,17 @@ class LinearKernelCMDP:
         b_m in (0, H].
     initial : array (S,)
         Distribution of the first state.
+
+    Attributes
+    ----------
+    features : Features
+        ψ and φ as the kernels see them.
+    box : Box or None
+        What `models.linear_kernel_on_box` adds to the nodes.
+    bound : float
+        Upper bound of ‖∫ψ(x,a,x') V(x') dx'‖ over V in [0, 1], from 1/√d1 to √d1.
+    quadrature_error : float
+        Largest |∫P(x'|x,a) dx' - 1|; rounding where states are finite.
     """
 
     def __init__(
@@ -80,141 +91,98 @@ class LinearKernelCMDP:
         self.box = box
         self.theta = _check.floats("theta", theta, ("M", "H", "d1"))
         self.M, self.H, self.d1 = self.theta.shape
-        self.initial = _check.floats("initial", initial, ("S",))
-        _check.distribution("initial", self.initial)
-        self.S = self.initial.size
-        phi_array, self.A, one_hot = _as_phi(phi, self.H, self.S, theta_r)
-        self.d2 = self.S * self.A if one_hot else phi_array.shape[-1]
-        lists = _as_lists(psi, self.H, self.S, self.A, self.d1)
-        self.theta_r = _check.floats("theta_r", theta_r, (self.M, self.H, self.d2))
+        self.theta_r = _check.floats("theta_r", theta_r, (self.M, self.H, "d2"))
+        self.d2 = self.theta_r.shape[-1]
         self.theta_g = _check.floats("theta_g", theta_g, (self.M, "K", self.H, self.d2))
         self.K = self.theta_g.shape[1]
         self._set_thresholds(thresholds)
+        self.initial = _check.floats("initial", initial, ("S",))
+        _check.distribution("initial", self.initial)
+        self.S = self.initial.size
+        phi_array, one_hot = as_phi(phi, self.H, self.S, self.d2)
+        self.A = phi_array.shape[2]
+        offsets, states, values = as_lists(psi, self.H, self.S, self.A, self.d1)
         self.features = Features(
-            lists.offsets,
-            lists.states.astype(np.uint32),
-            lists.psi,
-            _by_pair(phi_array),
-            one_hot,
+            offsets, states.astype(np.uint32), values, by_pair(phi_array), one_hot
         )
-        self.quadrature_error = self._check_kernel(TOLERANCE if box is None else box.tolerance)
-        self.bound = self._check_norms(phi_array)
-        self._check_signals()
+        with np.errstate(over="ignore", invalid="ignore"):  # inf and nan fail every check
+            self.quadrature_error = self._check_kernel()
+            check_coefficients("theta", self.theta, self.d1)
+            check_coefficients("theta_r", self.theta_r, self.d2)
+            check_coefficients("theta_g", self.theta_g, self.d2)
+            check_phi(phi_array)
+            self.bound = check_integrals(offsets, values, self.S, self.A, self._tolerance)
+            self._check_signals()
 
     # ------------------------------------------------------------ checks
 
-    def _check_norms(self, phi: FloatArray) -> float:
-        """Check Assumption 1's norms; return a bound of ‖∫ψV‖ over V in [0, 1], at most √d1."""
-        for name, value, d in (
-            ("theta", self.theta, self.d1),
-            ("theta_r", self.theta_r, self.d2),
-            ("theta_g", self.theta_g, self.d2),
-        ):
-            norm = np.linalg.norm(value, axis=-1)
-            limit = np.sqrt(d)
-            _check.everywhere(
-                f"the norm of {name}", norm, norm <= limit * (1 + _ROUNDING),
-                f"at most sqrt({d}) = {limit:.6g} (Assumption 1)",
-            )  # fmt: skip
-        if not self.features.one_hot:
-            norm = np.linalg.norm(phi, axis=-1)
-            _check.everywhere(
-                "the norm of phi", norm, norm <= 1 + _ROUNDING,
-                "at most 1 (the proofs need it; divide phi by its largest norm and multiply "
-                "theta_r and theta_g by it)",
-            )  # fmt: skip
-        starts = self.features.offsets[:-1]
-        up = np.add.reduceat(np.maximum(self.features.psi, 0), starts, axis=0)
-        down = np.add.reduceat(np.maximum(-self.features.psi, 0), starts, axis=0)
-        # V = 1 is a witness; where a component changes sign, the larger part bounds it from above.
-        witness = np.linalg.norm(up - down, axis=1)
-        limit = np.sqrt(self.d1)
-        _check.everywhere(
-            "the norm of the integral of psi over x'",
-            witness.reshape(-1, self.S, self.A),
-            witness.reshape(-1, self.S, self.A) <= limit * (1 + self._slack),
-            f"at most sqrt({self.d1}) = {limit:.6g} (Assumption 1 with V = 1)",
-        )
-        return float(min(np.linalg.norm(np.maximum(up, down), axis=1).max(), limit))
-
     @property
-    def _slack(self) -> float:
-        return _ROUNDING if self.box is None else self.box.tolerance
+    def _tolerance(self) -> float:
+        return ROUNDING if self.box is None else self.box.tolerance
 
-    def _check_kernel(self, tolerance: float) -> float:
+    def _check_kernel(self) -> float:
         """Check that every kernel is a distribution; return the largest |∫P - 1|."""
-        features, pairs = self.features, self.S * self.A
-        total = np.add.reduceat(features.psi, features.offsets[:-1], axis=0)
-        convex = (features.psi >= 0).all() and (self.theta >= 0).all()
+        psi, offsets = self.features.psi, self.features.offsets
+        total = np.add.reduceat(psi, offsets[:-1], axis=0)
+        convex = psi.min() >= 0 and self.theta.min() >= 0
         worst = 0.0
-        what = "each kernel P(.|x,a)"
-        for h, rows, thetas, episodes in self._steps():
-            entries = slice(features.offsets[rows.start], features.offsets[rows.stop])
-            size = max(1, _BLOCK_BYTES // (8 * (entries.stop - entries.start)))
-            for first in range(0, len(thetas), size):
-                block = thetas[first : first + size]
-                sums = total[rows] @ block.T  # (pairs, block)
-                off = np.abs(sums - 1)
-                worst = max(worst, float(off.max()))
-                if worst > tolerance:
-                    i, j = np.unravel_index(off.argmax(), off.shape)
-                    hint = "; more nodes, or densities that stay inside the box" if self.box else ""
-                    _check.fail(
-                        what,
-                        f"of integral 1 within {tolerance:g}{hint}",
-                        f"{sums[i, j]:.9g}",
-                        self._place(episodes[first + j], h, int(i)),
-                    )
+        for h in range(self.H):
+            rows, entries = self._rows(h), self._entries(h)
+            for episodes in self._blocks(self.theta[:, h], entries.stop - entries.start):
+                theta = self.theta[episodes, h].T  # (d1, block)
+                sums = total[rows] @ theta  # (pairs, block)
+                self._check_sums(sums, h, episodes)
+                worst = max(worst, float(np.abs(sums - 1).max()))
                 if not convex:
-                    values = features.psi[entries] @ block.T
-                    low = values.min()
-                    if low < -1e-12:
-                        e, j = np.unravel_index(values.argmin(), values.shape)
-                        row = np.searchsorted(features.offsets, entries.start + e, "right") - 1
-                        _check.fail(
-                            what,
-                            ">= 0",
-                            f"{low:.6g} at successor {features.states[entries.start + e]}",
-                            self._place(episodes[first + j], h, int(row) % pairs),
-                        )
+                    self._check_signs(psi[entries] @ theta, h, episodes)
         return worst
 
-    def _place(self, m: int, h: int, pair: int) -> str:
-        return f"(episode {m}, step {h}, state {pair // self.A}, action {pair % self.A})"
+    def _check_sums(self, sums: FloatArray, h: int, episodes: IntArray) -> None:
+        wrong = ~(np.abs(sums - 1) <= self._tolerance)
+        if wrong.any():
+            pair, j = np.argwhere(wrong)[0]
+            hint = " (more nodes, or densities that stay inside the box)" if self.box else ""
+            self._fail(
+                "each kernel P(.|x,a)", f"of integral 1 within {self._tolerance:g}{hint}",
+                f"{sums[pair, j]:.9g}", episodes[j], h, pair,
+            )  # fmt: skip
 
-    def _steps(self) -> list[tuple[int, slice, FloatArray, IntArray]]:
-        """For each distinct step of the features: h, rows of ψ, distinct θ and their episodes."""
-        pairs = self.S * self.A
-        found = []
-        shared = self.features.offsets.size == pairs + 1
-        for h in range(self.H):
-            first, _ = distinct_rows(self.theta[:, h])
-            rows = slice(0, pairs) if shared else slice(h * pairs, (h + 1) * pairs)
-            found.append((h, rows, self.theta[first, h], first))
-        return found
+    def _check_signs(self, p: FloatArray, h: int, episodes: IntArray) -> None:
+        """Check P_h (entries of step h, block) in these episodes."""
+        wrong = ~(p >= _NEGATIVE)
+        if wrong.any():
+            e, j = np.argwhere(wrong)[0]
+            entry = self._entries(h).start + e
+            row = int(np.searchsorted(self.features.offsets, entry, "right")) - 1
+            self._fail(
+                "each kernel P(.|x,a)", ">= 0",
+                f"{p[e, j]:.6g} at successor {self.features.states[entry]}",
+                episodes[j], h, row - self._rows(h).start,
+            )  # fmt: skip
 
     def _check_signals(self) -> None:
         signals = [("rewards <phi, theta_r>", self.theta_r)]
-        signals += [(f"utilities <phi, theta_g[:, {k}]>", self.theta_g[:, k]) for k in range(self.K)]
+        for k in range(self.K):
+            signals.append((f"utilities <phi, theta_g[:, {k}]>", self.theta_g[:, k]))
         for name, theta in signals:
             for h in range(self.H):
-                first, _ = distinct_rows(theta[:, h])
-                size = max(1, _BLOCK_BYTES // (8 * self.S * self.A))
-                for start in range(0, first.size, size):
-                    block = first[start : start + size]
-                    values = self._signal(theta[block, h], h)
-                    wrong = (values < -_ROUNDING) | (values > 1 + _ROUNDING)
+                for episodes in self._blocks(theta[:, h], self.S * self.A):
+                    values = self._signal(theta[episodes, h], h)
+                    wrong = ~((values >= -ROUNDING) & (values <= 1 + ROUNDING))
                     if wrong.any():
                         j, s, a = np.argwhere(wrong)[0]
-                        place = self._place(block[j], h, int(s) * self.A + int(a))
-                        _check.fail(name, "in [0, 1]", f"{values[j, s, a]:.9g}", place)
+                        got = f"{values[j, s, a]:.9g}"
+                        self._fail(name, "in [0, 1]", got, episodes[j], h, s * self.A + a)
 
-    def _signal(self, theta: FloatArray, h: int) -> FloatArray:
-        """⟨φ_h(x, a), θ⟩ for rows of θ (n, d2): (n, S, A)."""
-        if self.features.one_hot:
-            return theta.reshape(-1, self.S, self.A)
-        phi = self.features.phi[h if self.features.phi.shape[0] > 1 else 0]
-        return (theta @ phi).reshape(-1, self.A, self.S).transpose(0, 2, 1)
+    def _blocks(self, theta: FloatArray, size: int) -> list[IntArray]:
+        """Episodes of the distinct rows of θ (M, d), in blocks for `size` numbers each."""
+        first, _ = distinct_rows(theta)
+        block = max(1, _BLOCK_BYTES // (8 * int(size)))
+        return [first[i : i + block] for i in range(0, first.size, block)]
+
+    def _fail(self, name: str, allowed: str, got: str, m: int, h: int, pair: int) -> None:
+        s, a = divmod(int(pair), self.A)
+        _check.fail(name, allowed, got, f"(episode {m}, step {h}, state {s}, action {a})")
 
     def _set_thresholds(self, thresholds: ArrayLike) -> None:
         self.thresholds = _check.floats("thresholds", thresholds, (self.M, self.K))
@@ -224,9 +192,10 @@ class LinearKernelCMDP:
     def with_thresholds(self, thresholds: ArrayLike) -> LinearKernelCMDP:
         """Return the same world with other thresholds (M, K)."""
         other = copy(self)
-        for name in ("distinct", "arrays"):
-            other.__dict__.pop(name, None)
+        other.__dict__.pop("distinct", None)
         other._set_thresholds(thresholds)
+        if "arrays" in other.__dict__:
+            other.__dict__["arrays"] = self.arrays._replace(thresholds=other.thresholds.copy())
         return other
 
     # ------------------------------------------------------------ views
@@ -254,17 +223,48 @@ class LinearKernelCMDP:
     def distinct(self) -> tuple[IntArray, IntArray]:
         """First episode of each distinct world, and for each episode the number of its world."""
         parts = (self.theta, self.theta_r, self.theta_g, self.thresholds)
-        return distinct_rows(np.hstack([part.reshape(self.M, -1) for part in parts]))
+        numbers = [distinct_rows(part.reshape(self.M, -1))[1] for part in parts]
+        return distinct_rows(np.stack(numbers, axis=1).astype(np.float64))
+
+    @property
+    def _shared(self) -> bool:
+        """Whether ψ is stored for one step, because all are alike."""
+        return bool(self.features.offsets.size == self.S * self.A + 1)
+
+    def _rows(self, h: int) -> slice:
+        """Rows of ψ at step h, one per pair."""
+        pairs = self.S * self.A
+        return slice(0, pairs) if self._shared else slice(h * pairs, (h + 1) * pairs)
+
+    def _entries(self, h: int) -> slice:
+        """Entries of ψ at step h."""
+        rows, offsets = self._rows(h), self.features.offsets
+        return slice(int(offsets[rows.start]), int(offsets[rows.stop]))
+
+    @cached_property
+    def _successors(self) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
+        """Offsets (H*S*A + 1,) and states of the successor lists of all steps."""
+        offsets, states = self.features.offsets, self.features.states
+        if not self._shared:
+            return offsets, states
+        starts = np.arange(self.H)[:, None] * states.size + offsets[:-1]
+        return np.append(starts, self.H * states.size), np.tile(states, self.H)
+
+    def _signal(self, theta: FloatArray, h: int) -> FloatArray:
+        """⟨φ_h(x, a), θ⟩ for rows of θ (n, d2): (n, S, A)."""
+        if self.features.one_hot:
+            return theta.reshape(-1, self.S, self.A)
+        phi = self.features.phi[h if self.features.phi.shape[0] > 1 else 0]
+        values: FloatArray = (theta @ phi).reshape(-1, self.A, self.S)
+        return values.transpose(0, 2, 1)
+
+    # ------------------------------------------------------------ as tables
 
     @property
     def chunk(self) -> int:
         """Episodes whose tables are formed at once; fixed, so that results do not depend on it."""
         entries = self.features.states.size * (self.H if self._shared else 1)
         return int(np.clip(_BLOCK_BYTES // (8 * entries), 1, 32))
-
-    @property
-    def _shared(self) -> bool:
-        return self.features.offsets.size == self.S * self.A + 1
 
     def tables(self, episodes: IntArray) -> tuple[World, IntArray]:
         """Form P, r and g of the listed episodes; returns them and where each episode is in them.
@@ -275,57 +275,31 @@ class LinearKernelCMDP:
         _, version = self.distinct
         _, first, place = np.unique(version[episodes], return_index=True, return_inverse=True)
         listed = np.asarray(episodes)[first]
-        n, (offsets, states, psi) = listed.size, self.features[:3]
-        if self._shared:
-            steps = [slice(0, states.size)] * self.H
-            shift = np.arange(self.H)[:, None] * states.size
-            offsets = np.append((offsets[:-1] + shift).ravel(), self.H * states.size)
-            states = np.tile(states, self.H)
-        else:
-            ends = offsets[:: self.S * self.A]
-            steps = [slice(ends[h], ends[h + 1]) for h in range(self.H)]
-        p = np.concatenate([psi[step] @ self.theta[listed, h].T for h, step in enumerate(steps)])
-        p = np.maximum(p.T, 0.0)
+        offsets, states = self._successors
+        steps = offsets[:: self.S * self.A]
+        p = np.empty((listed.size, states.size))
+        for h in range(self.H):
+            psi = self.features.psi[self._entries(h)]
+            p[:, steps[h] : steps[h + 1]] = self.theta[listed, h] @ psi.T
+        np.maximum(p, 0.0, out=p)
         p /= np.repeat(np.add.reduceat(p, offsets[:-1], axis=1), np.diff(offsets), axis=1)
-        rewards = np.stack([self._signal(self.theta_r[listed, h], h) for h in range(self.H)], 1)
-        utilities = np.stack(
-            [
-                np.stack([self._signal(self.theta_g[listed, k, h], h) for h in range(self.H)], 1)
-                for k in range(self.K)
-            ],
-            axis=1,
-        )
+        rewards = self._signals(self.theta_r[listed])
+        utilities = [self._signals(self.theta_g[listed, k]) for k in range(self.K)]
         support = np.flatnonzero(self.initial)
-        one = Path(np.arange(n, dtype=np.int32)[:, None], np.ones((n, 1)))
+        own = Path(np.arange(listed.size, dtype=np.int32)[:, None], np.ones((listed.size, 1)))
         world = World(
-            offsets.astype(np.int64), states, np.ascontiguousarray(p), np.empty((0, 0)),
-            np.ascontiguousarray(rewards.clip(0, 1)), np.ascontiguousarray(utilities.clip(0, 1)),
-            support.astype(np.int32), self.initial[support], one, one, one,
+            offsets, states, p, np.empty((0, 0)), rewards, np.stack(utilities, axis=1),
+            support.astype(np.int32), self.initial[support], own, own, own,
             self.thresholds[listed],
         )  # fmt: skip
         return world, place.astype(np.int64)
 
-    def change_of_kernel(self, h: int) -> Callable[[FloatArray], FloatArray]:
-        """Δθ (n, d1) ↦ max over (x, a) of ‖⟨ψ_h(x,a,·), Δθ⟩‖₁ (n,)."""
-        pairs = self.S * self.A
-        rows = slice(0, pairs) if self._shared else slice(h * pairs, (h + 1) * pairs)
-        offsets, _, psi = self.features[:3]
-        entries = slice(offsets[rows.start], offsets[rows.stop])
-        starts = offsets[rows] - offsets[rows.start]
-
-        def size(delta: FloatArray) -> FloatArray:
-            found = np.empty(len(delta))
-            step = max(1, _BLOCK_BYTES // (8 * (entries.stop - entries.start)))
-            for first in range(0, len(delta), step):
-                change = np.abs(psi[entries] @ delta[first : first + step].T)
-                found[first : first + step] = np.add.reduceat(change, starts, axis=0).max(axis=0)
-            return found
-
-        return size
-
-    def change_of_signal(self, h: int) -> Callable[[FloatArray], FloatArray]:
-        """Δθ (n, d2) ↦ max over (x, a) of |⟨φ_h(x,a), Δθ⟩| (n,)."""
-        return lambda delta: np.abs(self._signal(delta, h)).max(axis=(1, 2))
+    def _signals(self, theta: FloatArray) -> FloatArray:
+        """⟨φ_h(x, a), θ_h⟩ for θ (n, H, d2), within [0, 1]: (n, H, S, A)."""
+        values = np.empty((len(theta), self.H, self.S, self.A))
+        for h in range(self.H):
+            values[:, h] = self._signal(theta[:, h], h)
+        return np.clip(values, 0.0, 1.0)
 
     def at(self, m: int) -> TabularCMDP:
         """Return the world of episode m (from 0), on a box its node discretisation."""
@@ -336,66 +310,29 @@ class LinearKernelCMDP:
             lists, world.rewards[0], world.utilities[0], self.thresholds[m], self.initial
         )
 
+    # ------------------------------------------------------------ how much it moves
+
+    def change_of_kernel(self, h: int) -> Callable[[FloatArray], FloatArray]:
+        """Δθ (n, d1) ↦ max over (x, a) of ‖⟨ψ_h(x,a,·), Δθ⟩‖₁ (n,)."""
+        rows, entries = self._rows(h), self._entries(h)
+        psi, starts = self.features.psi[entries], self.features.offsets[rows] - entries.start
+        block = max(1, _BLOCK_BYTES // (8 * len(psi)))
+
+        def size(delta: FloatArray) -> FloatArray:
+            found = np.empty(len(delta))
+            for first in range(0, len(delta), block):
+                change = np.abs(delta[first : first + block] @ psi.T)
+                sums = np.add.reduceat(change, starts, axis=1)
+                found[first : first + block] = sums.max(axis=1)
+            return found
+
+        return size
+
+    def change_of_signal(self, h: int) -> Callable[[FloatArray], FloatArray]:
+        """Δθ (n, d2) ↦ max over (x, a) of |⟨φ_h(x,a), Δθ⟩| (n,)."""
+        return lambda delta: np.abs(self._signal(delta, h)).max(axis=(1, 2))
+
     def __repr__(self) -> str:
         names = ("M", "H", "S", "A", "K", "d1", "d2")
         sizes = ", ".join(f"{n}={getattr(self, n)}" for n in names)
         return f"LinearKernelCMDP({sizes}{', on a box' if self.box else ''})"
-
-
-def _as_phi(
-    phi: ArrayLike | str, H: int, S: int, theta_r: ArrayLike
-) -> tuple[FloatArray, int, bool]:
-    """Return φ as (1 or H, S, A, d2), A, and whether it stands for unit vectors."""
-    if isinstance(phi, str):
-        _check.choice("phi", phi, ("one-hot",))
-        d2 = np.shape(theta_r)[-1] if np.ndim(theta_r) else 0
-        if d2 % S or d2 == 0:
-            _check.fail("theta_r", f"of S*A entries with phi = 'one-hot', S = {S}", d2)
-        return np.empty((1, S, d2 // S, 0)), d2 // S, True
-    if np.ndim(phi) == 4:
-        array = _check.floats("phi", phi, (H, S, "A", "d2"))
-    else:
-        array = _check.floats("phi", phi, (S, "A", "d2"))[None]
-    return array, array.shape[2], False
-
-
-def _by_pair(phi: FloatArray) -> FloatArray:
-    """Turn φ (h, S, A, d2) into (h, d2, A*S)."""
-    steps, S, A, d2 = phi.shape
-    return np.ascontiguousarray(phi.transpose(0, 3, 2, 1)).reshape(steps, d2, A * S)
-
-
-def _as_lists(
-    psi: ArrayLike | SuccessorFeatures, H: int, S: int, A: int, d1: int
-) -> SuccessorFeatures:
-    """Check ψ and return it as successor lists in arrays of their own."""
-    if isinstance(psi, SuccessorFeatures):
-        return _checked_lists(psi, H, S, A, d1)
-    if np.ndim(psi) == 5:
-        dense = _check.floats("psi", psi, (H, S, A, S, d1))
-    else:
-        dense = _check.floats("psi", psi, (S, A, S, d1))
-    rows = dense.reshape(-1, S, d1)
-    row, state = np.nonzero((rows != 0).any(axis=-1))
-    counts = np.bincount(row, minlength=rows.shape[0])
-    offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
-    lists = SuccessorFeatures(offsets, state.astype(np.int32), rows[row, state])
-    return _checked_lists(lists, H, S, A, d1)
-
-
-def _checked_lists(given: SuccessorFeatures, H: int, S: int, A: int, d1: int) -> SuccessorFeatures:
-    offsets = _check.integers("psi.offsets", given.offsets, 0, np.iinfo(np.int64).max)
-    states = _check.integers("psi.states", given.states, 0, S - 1)
-    values = _check.floats("psi", given.psi, ("entries", d1)).copy()
-    if offsets.size - 1 not in (S * A, H * S * A):
-        _check.fail(
-            "psi.offsets",
-            f"of length S*A + 1 = {S * A + 1} or H*S*A + 1 = {H * S * A + 1}",
-            offsets.size,
-        )
-    if states.size != len(values):
-        _check.fail("psi.states", f"of length {len(values)}", states.size)
-    if offsets[0] != 0 or offsets[-1] != states.size:
-        _check.fail("psi.offsets", f"from 0 to {states.size}", (offsets[0], offsets[-1]))
-    _check.everywhere("row lengths of psi", np.diff(offsets), np.diff(offsets) >= 1, ">= 1")
-    return SuccessorFeatures(offsets, states.astype(np.int32), values)

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 Progress = Callable[[int], None]
 
 
-
 def in_chunks(
     work: Callable[[slice], None],
     n: int,

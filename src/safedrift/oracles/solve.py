@@ -88,9 +88,7 @@ def evaluate(cmdp: TabularCMDP, policy: FloatArray) -> FloatArray:
     return np.asarray(evaluate_episodes(world, np.zeros(1, np.int64), checked[None])[0])
 
 
-def evaluate_episodes(
-    world: DriftingWorld, episodes: IntArray, policies: FloatArray
-) -> FloatArray:
+def evaluate_episodes(world: DriftingWorld, episodes: IntArray, policies: FloatArray) -> FloatArray:
     """Return the exact values (n, 1+K) of policies (n, H, S, A), one for each listed episode.
 
     A single policy (1, H, S, A) is taken for all of them.

@@ -1,0 +1,119 @@
+"""Base densities on a box, with exact draws from them: the components of a mixture kernel.
+
+    ψ_i(x, a, y) = p_i(y | x, a),  P(y | x, a) = Σ_i θ_i p_i(y | x, a)
+
+A draw from the mixture is one of i with probabilities θ, then one from p_i.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import ndtr, ndtri
+
+from safedrift import _check
+from safedrift._check import FloatArray
+from safedrift.models.features import rank
+from safedrift.models.quadrature import sides, vector
+
+__all__ = ["BaseDensity", "mixture", "truncated_normal"]
+
+Psi = Callable[[FloatArray, int, FloatArray], FloatArray]
+"""psi(x (p, n), a, y (q, n)) -> (p, q, d1)"""
+Sample = Callable[[FloatArray, int, int, FloatArray], FloatArray]
+"""sample(x (n,), a, i, u (n,)) -> (n,): a draw from base density i, by uniforms u"""
+
+
+class BaseDensity(NamedTuple):
+    """One base simulator on a box: its density, and an exact draw from it."""
+
+    density: Callable[[FloatArray, int, FloatArray], FloatArray]  # (p, n), a, (q, n) -> (p, q)
+    sample: Callable[[FloatArray, int, FloatArray], FloatArray]  # (n,), a, (n,) -> (n,)
+
+
+def truncated_normal(
+    mean: Callable[[FloatArray, int], FloatArray],
+    spread: ArrayLike,
+    low: ArrayLike,
+    high: ArrayLike,
+) -> BaseDensity:
+    """Normal around mean(x (p, n), a) -> (p, n), independent coordinates, cut off at the box.
+
+    `spread` is the standard deviation before the cut, one for all coordinates or one for each (n,).
+    """
+    check_function("mean", mean)
+    lower, upper = sides(low, high)
+    sd = vector("spread", spread, 1 if rank(spread) == 0 else lower.size)
+    _check.everywhere("spread", sd, sd > 0, "> 0")
+
+    def cut(x: FloatArray, a: int) -> tuple[FloatArray, ...]:
+        """Centre, side, and the normal's distribution function at the ends of the box: (p, n)."""
+        centre = called("mean", mean, x, a, shape=x.shape)
+        # Left of the box it is the upper tail that counts: mirrored, it keeps its digits.
+        side = np.where(centre < lower, -1.0, 1.0)
+        left, right = ndtr(side * (lower - centre) / sd), ndtr(side * (upper - centre) / sd)
+        ok = np.abs(right - left) > 1e-290
+        _check.everywhere("mean(x, a)", centre, ok, "within 36 spreads of the box")
+        return centre, side, left, right
+
+    def density(x: FloatArray, a: int, y: FloatArray) -> FloatArray:
+        centre, _, left, right = cut(x, a)
+        z = (y[None] - centre[:, None]) / sd
+        height = 1 / (np.sqrt(2 * np.pi) * sd * np.abs(right - left))
+        return np.asarray((np.exp(-0.5 * z * z) * height[:, None]).prod(axis=-1))
+
+    def sample(x: FloatArray, a: int, u: FloatArray) -> FloatArray:
+        centre, side, left, right = (part[0] for part in cut(x[None], a))
+        z = side * ndtri(left + u * (right - left))
+        return np.asarray(np.clip(centre + sd * z, lower, upper))
+
+    return BaseDensity(density, sample)
+
+
+def mixture(bases: Sequence[BaseDensity]) -> tuple[Psi, Sample]:
+    """ψ whose components are the base densities, and a draw from each of them."""
+    listed = tuple(_check.kind("bases", bases, (list, tuple)))
+    if not listed:
+        _check.fail("bases", "at least one BaseDensity", "none")
+    for i, base in enumerate(listed):
+        _check.kind(f"bases[{i}]", base, BaseDensity)
+
+    def psi(x: FloatArray, a: int, y: FloatArray) -> FloatArray:
+        return np.stack([base.density(x, a, y) for base in listed], axis=-1)
+
+    def sample(x: FloatArray, a: int, i: int, u: FloatArray) -> FloatArray:
+        return listed[i].sample(x, a, u)
+
+    return psi, sample
+
+
+# ---------------------------------------------------------------- functions of the user
+
+
+def check_function(name: str, value: object) -> None:
+    """Fail unless `value` can be called."""
+    if not callable(value):
+        raise TypeError(f"{name} must be a function; got {type(value).__name__}")
+
+
+def called(
+    name: str,
+    function: Callable[..., FloatArray],
+    x: FloatArray,
+    a: int,
+    *nodes: FloatArray,
+    shape: tuple[int, ...],
+) -> FloatArray:
+    """Return function(x (p, n), a) or function(x, a, nodes (q, n)), checked to be of `shape`."""
+    try:
+        values = function(x, a, *nodes)
+    except Exception as error:
+        shapes = " and y of shape ".join(str(part.shape) for part in (x, *nodes))
+        raise ValueError(
+            f"{name} must be a function of action {a} and x of shape {shapes}; got "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    return _check.floats(f"what {name} returns for action {a}", values, shape)

@@ -1,0 +1,414 @@
+"""Algorithm 2: the compiled learner against its NumPy twins, against itself, against the truth."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import naive
+import safedrift as sd
+from builders import (
+    DRIFT_NAMES,
+    FEEDS,
+    assert_agrees_with_linear_twin,
+    assert_same_estimates,
+    box_world,
+    linear_settings,
+    own_loop,
+    small_world,
+)
+from safedrift.algorithms.parameters import MODES
+from safedrift.experiments.simulate import seeds, world_uniforms
+
+BUDGETS = sd.Budgets(P=2.0, r=1.0, g=1.0, star=3.0)
+# Large steps and small bonuses make every quantity move within few episodes.
+LIVELY = {"alpha": 0.7, "eta": 0.4, "bonus_scale": 0.05, "lam": 0.3}
+
+
+def build(world, knowledge="slater", mode="repaired", **overrides):
+    if knowledge == "slater":
+        told = sd.Slater(0.4)
+    else:
+        told = sd.local_budgets(world, "l2" if mode == "printed" else "l1")
+    chosen = LIVELY | overrides
+    return sd.PROPDPPO.for_problem(world, told, mode=mode, budgets=BUDGETS, **chosen)
+
+
+def linear_world(features="scenarios", rewards="scenarios", **options):
+    return small_world(**({"M": 30} | options)).as_linear_kernel(features, rewards)
+
+
+# ---------------------------------------------------------------- finite states
+
+
+@pytest.mark.parametrize("K", [1, 2, 3])
+@pytest.mark.parametrize("knowledge", ["slater", "local-budgets"])
+@pytest.mark.parametrize("mode", MODES)
+def test_agrees_with_twin_for_every_knowledge_mode_and_number_of_constraints(K, knowledge, mode):
+    world = linear_world(K=K, drift="random_walk")
+    assert_agrees_with_linear_twin(world, build(world, knowledge, mode, W=13, L=8))
+
+
+@pytest.mark.parametrize("rewards", ["scenarios", "one-hot"])
+@pytest.mark.parametrize("features", ["scenarios", "tabular"])
+def test_agrees_with_twin_for_every_kind_of_features(features, rewards):
+    world = linear_world(features, rewards, drift="linear")
+    assert_agrees_with_linear_twin(world, build(world, "local-budgets", W=11, L=30))
+
+
+@pytest.mark.parametrize("feed", FEEDS)
+@pytest.mark.parametrize(("W", "L"), [(1, 1), (30, 30), (7, 3), (3, 7), (10, 10), (30, 4)])
+def test_agrees_with_twin_for_every_feed_and_restart_pattern(feed, W, L):
+    world = linear_world(K=2, H=4)
+    assert_agrees_with_linear_twin(world, build(world, W=W, L=L, feed=feed, lagged=W > L))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("knowledge", ["slater", "local-budgets"])
+def test_agrees_with_twin_with_the_constants_of_each_mode_unchanged(knowledge, mode):
+    world = linear_world(drift="linear")
+    told = sd.Slater(0.4)
+    if knowledge == "local-budgets":
+        told = sd.local_budgets(world, "l2" if mode == "printed" else "l1")
+    agent = sd.PROPDPPO.for_problem(world, told, mode=mode, budgets=BUDGETS)
+    assert_agrees_with_linear_twin(world, agent)
+
+
+def test_agrees_with_twin_under_noise_and_a_random_first_state():
+    world = small_world(M=30, S=3, start=[0.5, 0.2, 0.3]).as_linear_kernel()
+    assert_agrees_with_linear_twin(world, build(world, W=12, L=7), noisy=True)
+
+
+def test_agrees_with_twin_on_sparse_successors_and_features_shared_by_all_steps():
+    world = sd.problems.make("maze", episodes=30, size=4, horizon=5).as_linear_kernel()
+    assert world.features.offsets.size == world.S * world.A + 1
+    assert world.d1 == 1
+    assert_agrees_with_linear_twin(world, build(world, W=16, L=9))
+
+
+@pytest.mark.parametrize("lam", [1e-4, 1.0])
+def test_agrees_with_twin_on_rank_deficient_data(lam):
+    """One and the same trajectory for ever: every Gram matrix has rank 1."""
+    world = linear_world("tabular", "one-hot", S=3, A=2, H=3, drift="stationary")
+    states, actions = np.array([0, 1, 2]), np.array([1, 0, 1])
+
+    def draw(m, pi):
+        return states, actions, np.full(3, 0.6), np.full((1, 3), 0.3)
+
+    agent = build(world, W=30, L=10, lam=lam)
+    assert_agrees_with_linear_twin(world, agent, draw=draw)
+    assert np.linalg.matrix_rank(agent.memory.gram[0, 0] - lam * np.eye(world.d1)) == 1
+
+
+def test_agrees_with_twin_across_a_refresh_of_the_factors():
+    world = linear_world(M=300, S=3, A=2, H=2, drift="linear")
+    agent = build(world, W=300, L=60)
+    assert_agrees_with_linear_twin(world, agent)
+    assert 0 < agent.memory.residual[0] < 1e-12
+
+
+@given(
+    S=st.integers(1, 4), A=st.integers(1, 3), H=st.integers(1, 4), K=st.integers(1, 2),
+    W=st.integers(1, 14), L=st.integers(1, 14), drift=st.sampled_from(DRIFT_NAMES),
+    mode=st.sampled_from(MODES), knowledge=st.sampled_from(["slater", "local-budgets"]),
+    rewards=st.sampled_from(["scenarios", "one-hot"]), feed=st.sampled_from(FEEDS),
+    lagged=st.booleans(), lam=st.sampled_from([1e-3, 0.3, 2.0]), scale=st.sampled_from([0, 0.1, 1]),
+    seed=st.integers(0, 2**16),
+)  # fmt: skip
+@settings(max_examples=40, deadline=None)
+def test_agrees_with_twin_everywhere(
+    S, A, H, K, W, L, drift, mode, knowledge, rewards, feed, lagged, lam, scale, seed
+):
+    world = linear_world("scenarios", rewards, M=14, S=S, A=A, H=H, K=K, drift=drift, seed=seed)
+    agent = build(
+        world, knowledge, mode, W=W, L=L, feed=feed, lagged=lagged, lam=lam, bonus_scale=scale
+    )
+    assert_agrees_with_linear_twin(world, agent, seed=seed)
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+@pytest.mark.parametrize("rewards", ["scenarios", "one-hot"])
+def test_own_loop_and_simulation_are_bit_identical(noisy, rewards):
+    world = linear_world("scenarios", rewards, M=40, drift="linear")
+    agent = build(world, W=15, L=6)
+    run = sd.simulate(world, agent, seed=3, noisy=noisy)
+    for m, (policy, mu, estimates, observed) in enumerate(own_loop(world, agent, 3, noisy)):
+        np.testing.assert_array_equal(run.mu[m], mu)
+        assert run.estimated_reward[m] == estimates[0]
+        np.testing.assert_array_equal(run.observed[m], observed)
+        values = sd.evaluate(world.at(m), np.asarray(policy))
+        np.testing.assert_allclose(run.reward[m], values[0], atol=1e-12)
+
+
+def test_measured_numbers_are_those_of_the_same_world_as_a_table():
+    table = small_world(M=60, drift="linear")
+    world = table.as_linear_kernel()
+    run = sd.simulate(world, build(world, W=30, L=20))
+    truth = sd.optima(table)
+    np.testing.assert_allclose(run.optimal_reward, truth.value, atol=1e-12)
+    np.testing.assert_allclose(run.gamma, truth.gamma, atol=1e-12)
+    uniform = np.full((1, table.H, table.S, table.A), 1 / table.A)
+    expected = sd.oracles.evaluate_episodes(table, np.arange(60), uniform)
+    np.testing.assert_allclose(run.baseline_reward, expected[:, 0], atol=1e-12)
+
+
+@pytest.mark.parametrize("how", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_a_copy_goes_on_exactly_like_the_original(how):
+    world = linear_world(M=12)
+    agent = build(world, W=8, L=5)
+    rng = np.random.default_rng(0)
+
+    def step(learner, m):
+        learner.begin_episode(world.thresholds[m])
+        states, actions = rng.integers(0, 4, 3), rng.integers(0, 3, 3)
+        learner.end_episode(states, actions, rng.random(3), rng.random(3))
+
+    for m in range(6):
+        step(agent, m)
+    other = how(agent)
+    for m in range(6, 12):
+        state = rng.bit_generator.state
+        step(agent, m)
+        rng.bit_generator.state = state
+        step(other, m)
+    np.testing.assert_array_equal(agent.q(), other.q())
+    np.testing.assert_array_equal(agent.memory.pi, other.memory.pi)
+
+
+def test_memory_does_not_grow_with_the_window():
+    world = linear_world(M=40)
+    agent = build(world, W=40, L=40)
+    before = [array.shape for array in agent.memory]
+    for _ in own_loop(world, agent, 0):
+        pass
+    assert [array.shape for array in agent.memory] == before
+
+
+# ---------------------------------------------------------------- what is learnt
+
+
+def test_without_bonus_and_ridge_the_coefficients_of_a_still_world_are_recovered():
+    """w - θ = Λ⁻¹ Σ φ ε with |ε| ≤ H-h: within 5 standard deviations in every direction."""
+    M = 4000
+    world = linear_world(M=M, S=5, A=3, H=3, drift="stationary")
+    blend = np.broadcast_to([0.5, 0.2, 0.3], (M, 3))
+    table = small_world(M=M, S=5, A=3, H=3, drift="stationary")
+    world = sd.DriftingCMDP(table.scenarios, blend, thresholds=table.thresholds).as_linear_kernel()
+    agent = build(world, W=M, L=M, bonus_scale=0.0, lam=1e-9, alpha=0.0)
+    for _, _, _, _ in own_loop_keeping(world, agent):
+        pass
+    memory = agent.memory
+    for c in range(2):
+        for h in range(world.H - 1):
+            inverse = np.linalg.inv(memory.gram[c, h] + np.triu(memory.gram[c, h], 1).T)
+            sigma = (world.H - 1 - h) / 2
+            off = np.abs(memory.w[c, h] - world.theta[0, h])
+            assert (off <= 5 * sigma * np.sqrt(np.diag(inverse))).all()
+            assert off.max() < 0.35
+            # Along the data the coefficients are sharp.
+            x = memory.feature[c]
+            assert np.abs(x.T @ (memory.w[c, h] - world.theta[0, h])).max() < 0.15
+        signal = world.theta_r[0] if c == 0 else world.theta_g[0, 0]
+        phi = world.features.phi
+        for h in range(world.H):
+            fitted = phi[min(h, len(phi) - 1)].T @ memory.u[c, h]
+            true = phi[min(h, len(phi) - 1)].T @ signal[h]
+            np.testing.assert_allclose(fitted, true, atol=1e-5)  # rewards are seen without noise
+
+
+def own_loop_keeping(world, agent):
+    """`own_loop` on the very learner that is given."""
+    agent.fresh = lambda seed: agent
+    return own_loop(world, agent, 0)
+
+
+def test_optimism_repaired_bonus_covers_the_truth():
+    """With the repaired constants, V_r and V_g of every episode are at least the true ones."""
+    world = linear_world(M=200, S=4, A=2, H=3, drift="linear")
+    told = sd.local_budgets(world, "l1")
+    agent = sd.PROPDPPO.for_problem(
+        world, told, mode="repaired", budgets=sd.budgets(world), W=100, bonus_scale=1.0
+    )
+    run = sd.simulate(world, agent)
+    assert (run.estimated_utility >= run.utility - 1e-9).all()
+
+
+# ---------------------------------------------------------------- a box
+
+
+def box_twin(world, agent, episodes):
+    box = world.box
+    psi, phi = box.features_at(box.points)
+    return naive.propd_ppo_box(
+        play=episodes, thresholds=world.thresholds, sizes=agent.sizes, initial=world.initial,
+        psi=psi, phi=phi, psi_at=lambda x: box.features_at(x[None])[0][0],
+        phi_at=lambda x: box.features_at(x[None])[1][0], **linear_settings(agent),
+    )  # fmt: skip
+
+
+def assert_agrees_with_box_twin(world, agent, seed=0):
+    """Compare at the nodes (1e-8) and, off the nodes, with brute-force replay (1e-9)."""
+    _, H, _, A, K = agent.sizes
+    rng = np.random.default_rng(seed)
+    seen = []
+
+    def play(m, policy_at):
+        states = rng.random((H, world.box.low.size))
+        actions = [rng.choice(A, p=policy_at(h, states[h])) for h in range(H)]
+        seen.append((states, np.array(actions), rng.random(H), rng.random((K, H))))
+        return seen[-1]
+
+    for m, expected in enumerate(box_twin(world, agent, play)):
+        policy = agent.begin_episode(world.thresholds[m])
+        found = [policy[h, x] for h, x in enumerate(seen[m][0])]
+        np.testing.assert_allclose(found, expected["policy_visited"], rtol=0, atol=1e-9)
+        agent.end_episode(*seen[m])
+        assert_same_estimates(world, agent, np.asarray(policy), expected, 1e-8)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("K", "n", "rule"), [(1, 1, "gauss-legendre"), (2, 1, "uniform"),
+                                              (3, 2, "gauss-legendre")])  # fmt: skip
+def test_box_learner_agrees_with_twin(K, n, rule, mode):
+    world = box_world(M=20, K=K, n=n, nodes=8 if n == 2 else 12, rule=rule)
+    assert_agrees_with_box_twin(world, build(world, "local-budgets", mode, W=12, L=9))
+
+
+@pytest.mark.parametrize("feed", FEEDS)
+@pytest.mark.parametrize(("W", "L"), [(1, 1), (15, 15), (4, 7), (7, 4)])
+def test_box_learner_agrees_with_twin_for_every_feed_and_restart_pattern(feed, W, L):
+    world = box_world(M=15, H=3)
+    assert_agrees_with_box_twin(world, build(world, W=W, L=L, feed=feed))
+
+
+def test_policy_at_a_node_is_that_of_the_table():
+    world = box_world(M=10)
+    agent = build(world, W=10, L=10)
+    for m in range(10):
+        policy = agent.begin_episode(world.thresholds[m])
+        table = np.asarray(policy)
+        for h in range(world.H):
+            at_nodes = agent.engine.policy_at(h, world.box.points)
+            np.testing.assert_allclose(at_nodes, table[h], rtol=0, atol=1e-12)
+        states = np.linspace(0.1, 0.9, world.H)
+        agent.end_episode(states, np.arange(world.H) % 3, np.full(world.H, 0.5), np.ones(world.H))
+    with pytest.raises(RuntimeError, match="an episode that is over"):
+        policy[0, 0.5]
+
+
+def test_own_loop_and_simulation_on_a_box_are_bit_identical():
+    from safedrift.experiments import box as playing
+
+    world = box_world(M=25)
+    agent = build(world, W=12, L=9)
+    run = sd.simulate(world, agent, seed=4)
+    learner = agent.fresh(seeds(4)["learner"])
+    stream = np.random.default_rng(seeds(4)["world"])
+    for m in range(world.M):
+        learner.begin_episode(world.thresholds[m])
+        u = stream.random(world_uniforms(world))
+        x = playing.first_point(world, u[0])
+        states, actions, values = [], [], np.empty((1 + world.K, world.H))
+        for h in range(world.H):
+            states.append(x)
+            actions.append(learner.act(h, x))
+            values[:, h] = playing.signals(world, m, h, x, actions[h])
+            if h + 1 < world.H:
+                x = playing.next_point(world, m, h, x, actions[h], u[1 + 2 * h :])
+        learner.end_episode(states, actions, values[0], values[1:])
+        np.testing.assert_array_equal(run.mu[m], learner.mu)
+        assert run.estimated_reward[m] == learner.estimates[0]
+        np.testing.assert_array_equal(run.observed[m], values.sum(axis=1))
+
+
+def replayed(world, episodes, **overrides):
+    """Exact values (M, 1+K) of the policies of a learner that is shown the given episodes."""
+    agent = build(world, W=40, L=40, **overrides)
+    policies = []
+    for m, episode in enumerate(episodes):
+        policies.append(np.asarray(agent.begin_episode(world.thresholds[m])))
+        agent.end_episode(*episode)
+    at = np.arange(len(episodes))
+    return sd.oracles.evaluate_episodes(world, at, np.stack(policies))
+
+
+@pytest.mark.parametrize("rule", ["gauss-legendre", "uniform"])
+def test_regret_and_violation_converge_as_nodes_double(rule):
+    M, H = 40, 4
+    rng = np.random.default_rng(0)
+    episodes = [
+        (rng.random((H, 1)), rng.integers(0, 3, H), rng.random(H), rng.random((1, H)))
+        for _ in range(M)
+    ]
+    found = []
+    for nodes in (8, 16, 32, 64, 128):
+        world = box_world(M=M, H=H, nodes=nodes, rule=rule)
+        values = replayed(world, episodes)
+        regret = (sd.optima(world).value - values[:, 0]).sum()
+        violation = (world.thresholds - values[:, 1:]).sum()
+        found.append((regret, violation))
+    change = np.abs(np.diff(found, axis=0)) / M
+    assert (change[-1] < 2e-4).all()
+    assert (change[-1] < change[0] / 8).all()
+
+
+def test_run_on_a_box_says_what_its_discretisation_costs():
+    errors = []
+    for nodes in (8, 32):
+        world = box_world(M=60, nodes=nodes)
+        run = sd.simulate(world, build(world, W=30, L=20))
+        cost = run.info["discretisation"]
+        assert cost["nodes"] == [nodes, 2 * nodes]
+        assert len(cost["episodes"]) == 5
+        fine = sd.refined(world)
+        gap = np.abs(sd.optima(fine).value - run.optimal_reward)[cost["episodes"]]
+        assert cost["optimal_reward"] == pytest.approx(gap.max(), abs=1e-12)
+        errors.append([cost[name] for name in ("optimal_reward", "reward", "utility")])
+    assert (np.array(errors[1]) < np.array(errors[0]) / 4).all()
+    assert run.summary()["discretisation"] == cost
+
+
+def test_finite_worlds_have_no_discretisation():
+    world = linear_world(M=10)
+    assert sd.simulate(world, build(world)).info["discretisation"] is None
+
+
+# ---------------------------------------------------------------- what a user is told
+
+
+def test_vacuous_constants_of_theorem_1_are_told_with_their_numbers():
+    world = linear_world(M=200, drift="linear")
+    agent = sd.PROPDPPO.for_problem(
+        world, sd.local_budgets(world, "l2"), mode="printed", budgets=sd.budgets(world)
+    )
+    notes = " ".join(sd.simulate(world, agent).notes())
+    W = agent.settings.W
+    assert agent.parameters.source == "Theorem 1"
+    assert "LV" in notes
+    assert f"{agent.settings.LV.max():.3g}" in notes
+    assert f"W = {W}" in notes or f"{W} episodes" in notes
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [(0.5, None), (1.5, "state must be in"), ([0.1, 0.2], "state must be an array of shape (1,)"),
+     (np.nan, "state must be finite"), ("x", "state must be")],
+)  # fmt: skip
+def test_states_on_a_box_are_checked(state, message):
+    agent = build(box_world(M=5))
+    agent.begin_episode([1.0])
+    if message is None:
+        assert agent.act(0, state) in (0, 1, 2)
+    else:
+        with pytest.raises((ValueError, TypeError), match="^" + message.replace("(", r"\(")):
+            agent.act(0, state)
+
+
+def test_world_and_learner_must_belong_together():
+    world = linear_world(M=10)
+    other = linear_world(M=10, seed=1)
+    with pytest.raises(ValueError, match="made for this very world"):
+        sd.simulate(other, build(world))
