@@ -7,6 +7,7 @@ median over the rounds counts.
 """
 
 import argparse
+import copy
 import json
 import statistics
 import sys
@@ -21,7 +22,7 @@ from rich.table import Table
 
 import naive
 import safedrift as sd
-from builders import small_world, twin_of
+from builders import dense_features, linear_settings, small_world, twin_of
 from safedrift.kernels import exact, simulation
 
 W = 400
@@ -41,8 +42,8 @@ def in_turns(rounds, *works):
     return [statistics.median(column) for column in zip(*times, strict=True)]
 
 
-def player(world, agent, episodes):
-    """The engine: learner and simulation, `episodes` at a time, going on where it stopped."""
+def player(world, agent, episodes, start=0):
+    """The engine: learner and simulation, `episodes` at a time, each time from episode `start`."""
     _, H, S, A, K = agent.sizes
     rng = np.random.default_rng(0)
     actions = rng.random((episodes, H))
@@ -51,10 +52,11 @@ def player(world, agent, episodes):
     nothing, none = np.zeros(episodes, bool), np.zeros((0, H, S, A))
     trajectory = simulation.make_trajectory(H, K)
     agent.reserve(W + episodes)
+    loop = simulation.play_linear if agent.features else simulation.play
 
     def play():
-        agent.memory.episode[0] = 0  # the path of the world is `episodes` long
-        simulation.play(
+        agent.memory.episode[0] = start  # the path of the world is not endless
+        loop(
             world.arrays,
             agent.settings,
             agent.memory,
@@ -177,13 +179,92 @@ def optimum_against_highs(rounds):
     ]  # fmt: skip
 
 
+def linear_world(S, A, H, d, successors, episodes, seed=0):
+    """A random linear-kernel world: d base kernels with few or all states as successors."""
+    rng = np.random.default_rng(seed)
+    rows = S * A
+    psi = rng.dirichlet(np.ones(successors), (rows, d)).transpose(0, 2, 1).reshape(-1, d)
+    states = rng.random((rows, S)).argsort(axis=1)[:, :successors]
+    weights = sd.drift.random_walk(episodes, d, seed=seed)[:, None].repeat(H, axis=1)
+    phi = rng.random((S, A, d)) / np.sqrt(d)
+    lists = sd.SuccessorFeatures(np.arange(rows + 1) * successors, states.ravel(), psi)
+    theta = weights * np.sqrt(d)
+    first = (np.arange(S) == 0).astype(float)
+    return sd.LinearKernelCMDP(
+        lists, phi, weights, theta, theta[:, None], np.full((episodes, 1), 0.3 * H), first
+    )
+
+
+def linear_learner(world, episodes):
+    return sd.PROPDPPO.for_problem(
+        world, sd.Slater(0.5), mode="repaired", budgets=sd.Budgets(9, 3, 3, 9), W=episodes,
+        L=episodes, bonus_scale=0.01,
+    )  # fmt: skip
+
+
+def least_squares_against_twin(rounds):
+    """Algorithm 2, per episode of a window of 100, against the NumPy twin; d1 = d2 = 16."""
+    S, A, H, d, n = 200, 5, 10, 16, 100
+    rows = []
+    for successors in (10, S):
+        world = linear_world(S, A, H, d, successors, n)
+        agent = linear_learner(world, n)
+        play = player(world, agent.fresh(), n)
+        psi, phi = dense_features(world)
+        rng = np.random.default_rng(0)
+        actions, draws = rng.random((n, H)), rng.random((n, H * 3))
+        cmdp = world.at(0)
+        table = (cmdp.dense_transitions(), cmdp.rewards, cmdp.utilities, cmdp.initial)
+
+        def twin(world=world, agent=agent, psi=psi, phi=phi, table=table, actions=actions,
+                 draws=draws):  # fmt: skip
+            for _ in naive.propd_ppo_linear(
+                play=naive.simulated_play(lambda m: table, actions, draws),
+                thresholds=world.thresholds, sizes=agent.sizes, initial=world.initial, psi=psi,
+                phi=phi, **linear_settings(agent),
+            ):  # fmt: skip
+                pass
+
+        play()
+        fast = statistics.median(seconds(play) for _ in range(rounds))
+        slow = seconds(twin)
+        rows.append(
+            {"S": S, "A": A, "H": H, "d": d, "successors": successors,
+             "engine_ms": fast / n * 1e3, "twin_ms": slow / n * 1e3, "ratio": slow / fast,
+             "wanted": 30}
+        )  # fmt: skip
+    return rows
+
+
+def least_squares_along_a_window(rounds):
+    """Algorithm 2, per-episode time in episodes 1000-2000 and 9000-10000 of one window."""
+    world = linear_world(20, 5, 10, 8, 5, 10_000)
+    agent = linear_learner(world, 10_000)
+    at = {}
+    for chunk in range(9):
+        player(world, agent, 1000, start=1000 * chunk)()
+        at[1000 * (chunk + 1)] = copy.deepcopy(agent)
+    plays = [player(world, at[start], 1000, start=start) for start in (1000, 9000)]
+    early, late = in_turns(rounds, *plays)
+    return [
+        {"S": 20, "A": 5, "H": 10, "d": 8, "early_us": early * 1e3, "late_us": late * 1e3,
+         "ratio": late / early, "wanted": 1.2, "residual": float(agent.memory.residual[0])}
+    ]  # fmt: skip
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, help="also write the figures here")
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
     results = {}
-    for measure in (engine_against_twin, cost_against_states, optimum_against_highs):
+    for measure in (
+        engine_against_twin,
+        cost_against_states,
+        optimum_against_highs,
+        least_squares_against_twin,
+        least_squares_along_a_window,
+    ):
         rows = results[measure.__name__] = measure(arguments.rounds)
         table = Table(*rows[0], title=measure.__doc__, title_justify="left", box=None)
         for row in rows:

@@ -195,7 +195,7 @@ def assert_agrees_with_linear_twin(world, agent, seed=0, noisy=False, tolerance=
     assert agent.episode == M
 
 
-def box_world(M=30, H=4, K=1, n=1, nodes=12, rule="gauss-legendre", drift=True):
+def box_world(M=30, H=4, K=1, n=1, nodes=12, rule="gauss-legendre", drift=True, tolerance=0.05):
     """A small world on [0, 1]^n: two truncated normals blended, rewards linear in x."""
     from safedrift.models import box
 
@@ -217,5 +217,5 @@ def box_world(M=30, H=4, K=1, n=1, nodes=12, rule="gauss-legendre", drift=True):
     theta_g[..., 2] = 0.5
     return sd.linear_kernel_on_box(
         low, high, 3, psi, phi, theta, theta_r, theta_g, np.full((M, K), 0.45 * H),
-        np.full(n, 0.3), sample=sample, nodes=nodes, rule=rule,
+        np.full(n, 0.3), sample=sample, nodes=nodes, rule=rule, tolerance=tolerance,
     )  # fmt: skip

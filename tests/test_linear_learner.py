@@ -5,7 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 import naive
@@ -91,7 +91,7 @@ def test_agrees_with_twin_on_sparse_successors_and_features_shared_by_all_steps(
 
 @pytest.mark.parametrize("lam", [1e-4, 1.0])
 def test_agrees_with_twin_on_rank_deficient_data(lam):
-    """One and the same trajectory for ever: every Gram matrix has rank 1."""
+    """One and the same trajectory for ever: of 18 directions the data show at most 3."""
     world = linear_world("tabular", "one-hot", S=3, A=2, H=3, drift="stationary")
     states, actions = np.array([0, 1, 2]), np.array([1, 0, 1])
 
@@ -100,7 +100,7 @@ def test_agrees_with_twin_on_rank_deficient_data(lam):
 
     agent = build(world, W=30, L=10, lam=lam)
     assert_agrees_with_linear_twin(world, agent, draw=draw)
-    assert np.linalg.matrix_rank(agent.memory.gram[0, 0] - lam * np.eye(world.d1)) == 1
+    assert np.linalg.matrix_rank(agent.memory.gram[0, 0] - lam * np.eye(world.d1)) <= 3
 
 
 def test_agrees_with_twin_across_a_refresh_of_the_factors():
@@ -122,7 +122,10 @@ def test_agrees_with_twin_across_a_refresh_of_the_factors():
 def test_agrees_with_twin_everywhere(
     S, A, H, K, W, L, drift, mode, knowledge, rewards, feed, lagged, lam, scale, seed
 ):
-    world = linear_world("scenarios", rewards, M=14, S=S, A=A, H=H, K=K, drift=drift, seed=seed)
+    try:
+        world = linear_world("scenarios", rewards, M=14, S=S, A=A, H=H, K=K, drift=drift, seed=seed)
+    except ValueError:  # utilities so small that no threshold leaves a gap
+        reject()
     agent = build(
         world, knowledge, mode, W=W, L=L, feed=feed, lagged=lagged, lam=lam, bonus_scale=scale
     )
@@ -193,9 +196,8 @@ def test_memory_does_not_grow_with_the_window():
 def test_without_bonus_and_ridge_the_coefficients_of_a_still_world_are_recovered():
     """w - θ = Λ⁻¹ Σ φ ε with |ε| ≤ H-h: within 5 standard deviations in every direction."""
     M = 4000
-    world = linear_world(M=M, S=5, A=3, H=3, drift="stationary")
+    table = small_world(M=M, S=5, A=3, H=3, drift="stationary", start=np.full(5, 0.2))
     blend = np.broadcast_to([0.5, 0.2, 0.3], (M, 3))
-    table = small_world(M=M, S=5, A=3, H=3, drift="stationary")
     world = sd.DriftingCMDP(table.scenarios, blend, thresholds=table.thresholds).as_linear_kernel()
     agent = build(world, W=M, L=M, bonus_scale=0.0, lam=1e-9, alpha=0.0)
     for _, _, _, _ in own_loop_keeping(world, agent):
@@ -384,12 +386,13 @@ def test_vacuous_constants_of_theorem_1_are_told_with_their_numbers():
     agent = sd.PROPDPPO.for_problem(
         world, sd.local_budgets(world, "l2"), mode="printed", budgets=sd.budgets(world)
     )
-    notes = " ".join(sd.simulate(world, agent).notes())
-    W = agent.settings.W
     assert agent.parameters.source == "Theorem 1"
-    assert "LV" in notes
-    assert f"{agent.settings.LV.max():.3g}" in notes
-    assert f"W = {W}" in notes or f"{W} episodes" in notes
+    notes = " ".join(sd.simulate(world, agent).notes())
+    assert "W = 0.471 (unrounded)" in notes
+    assert f"beta = {agent.settings.beta[0]:.3g}" in notes
+    wide = build(world, "local-budgets", "printed", W=100, bonus_scale=1.0, lam=1.0)
+    notes = " ".join(sd.simulate(world, wide).notes())
+    assert f"LV = {wide.settings.LV.max():.3g}" in notes
 
 
 @pytest.mark.parametrize(

@@ -231,7 +231,10 @@ def _run(
     _check.integer("measure_every", measure_every, upper=world.M)
     if gamma is not None:
         _check.positive("gamma", gamma)
-    with _bars() as bars:
+    entry = "simulation.play"
+    if isinstance(world, sd.LinearKernelCMDP):
+        entry = "simulation.play_linear" if world.box is None else "linear.end_on_box"
+    with _bars(entry) as bars:
         measured = np.arange(0, world.M, measure_every)
         truth = sd.optima(world, measured, bars.truth(measured.size))
         check_feasible(world, truth)
@@ -259,8 +262,9 @@ def _run(
 class _Bars:
     """Progress bars on stderr; a bar says so while it waits for the compiler."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: Progress, entry: str) -> None:
         self.progress = progress
+        self.entry = entry
 
     def truth(self, total: int) -> Callable[[int], None]:
         label = "best safe policy of each episode"
@@ -275,18 +279,18 @@ class _Bars:
         from safedrift.kernels import compiled
 
         return self.progress.add_task(
-            label if compiled() else "compiling, first time only", total=total
+            label if compiled(self.entry) else "compiling, first time only", total=total
         )
 
 
 @contextmanager
-def _bars() -> Iterator[_Bars]:
+def _bars(entry: str) -> Iterator[_Bars]:
     columns = (
         SpinnerColumn(), TextColumn("{task.description:<34}"), BarColumn(), TaskProgressColumn(),
         MofNCompleteColumn(), TimeRemainingColumn(),
     )  # fmt: skip
     with Progress(*columns, console=_err, transient=True, disable=not _err.is_terminal) as progress:
-        yield _Bars(progress)
+        yield _Bars(progress, entry)
 
 
 # ---------------------------------------------------------------- small things
@@ -408,6 +412,11 @@ def _figures(summary: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
         )
         yield "  last tenth", late, "mean of b - V_g; negative is safe"
         yield "  positive part", positive, "Σ [b - V_g]_+ / M"
+    cost = summary["discretisation"]
+    if cost is not None:
+        coarse, fine = cost["nodes"]
+        yield "grid error", cost["regret"], f"largest change of V_r* - V_r, {coarse} to {fine} nodes"
+        yield "", cost["utility"], "likewise of V_g"
 
 
 def main() -> None:

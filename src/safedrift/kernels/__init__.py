@@ -25,6 +25,6 @@ def _drop_stale_cache(folder: Path) -> None:
 _drop_stale_cache(Path(__file__).parent)
 
 
-def compiled() -> bool:
-    """Whether the simulation loop is in the cache, so that a first run need not compile it."""
-    return any((Path(__file__).parent / "__pycache__").glob("simulation.play*.nbi"))
+def compiled(entry: str = "simulation.play") -> bool:
+    """Whether an entry point is in the cache, so that a first run need not compile it."""
+    return any((Path(__file__).parent / "__pycache__").glob(f"{entry}-*.nbi"))

@@ -157,6 +157,7 @@ def linear_kernel_on_box(
     if sample is not None:
         check_function("sample", sample)
         _check_bases(box, psi_nodes, weights)
+        _check_draws(box, sample, starts[0])
     lists = SuccessorFeatures(
         np.arange(S * A + 1) * J, np.tile(np.arange(J), S * A), psi_nodes.reshape(-1, d1)
     )
@@ -211,3 +212,16 @@ def _check_bases(box: Box, psi: FloatArray, theta: FloatArray) -> None:
     allowed = f"1 within {box.tolerance:g} (more nodes, or densities that stay inside the box)"
     ok = np.abs(total - 1) <= box.tolerance
     _check.everywhere("the integral of each component of psi with sample", total, ok, allowed)
+
+
+def _check_draws(box: Box, sample: Sample, x: FloatArray) -> None:
+    """Check one draw from every base density at x (n,)."""
+    for a in range(box.actions):
+        for i in range(box.d1):
+            drawn = called("sample", sample, x, a, i, np.full(x.size, 0.5), shape=x.shape)
+            if not box.contains(drawn):
+                _check.fail(
+                    f"a draw from component {i} after action {a}",
+                    f"inside the box {box.low} to {box.high}",
+                    drawn,
+                )

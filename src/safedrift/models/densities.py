@@ -8,7 +8,7 @@ A draw from the mixture is one of i with probabilities θ, then one from p_i.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -100,20 +100,14 @@ def check_function(name: str, value: object) -> None:
 
 
 def called(
-    name: str,
-    function: Callable[..., FloatArray],
-    x: FloatArray,
-    a: int,
-    *nodes: FloatArray,
-    shape: tuple[int, ...],
+    name: str, function: Callable[..., FloatArray], *arguments: Any, shape: tuple[int, ...]
 ) -> FloatArray:
-    """Return function(x (p, n), a) or function(x, a, nodes (q, n)), checked to be of `shape`."""
+    """Return function(*arguments), checked to be an array of `shape`."""
+    described = (f"array {x.shape}" if isinstance(x, np.ndarray) else f"{x}" for x in arguments)
+    call = f"{name}({', '.join(described)})"
     try:
-        values = function(x, a, *nodes)
+        values = function(*arguments)
     except Exception as error:
-        shapes = " and y of shape ".join(str(part.shape) for part in (x, *nodes))
-        raise ValueError(
-            f"{name} must be a function of action {a} and x of shape {shapes}; got "
-            f"{type(error).__name__}: {error}"
-        ) from error
-    return _check.floats(f"what {name} returns for action {a}", values, shape)
+        problem = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{call} must be an array of shape {shape}; got {problem}") from error
+    return _check.floats(call, values, shape)

@@ -13,7 +13,7 @@ from safedrift.models.features import rank
 
 __all__ = ["Quadrature", "gauss_legendre", "uniform_grid"]
 
-_MOST_NODES = 4096  # in one direction
+_MOST_NODES = 2048  # in one direction
 _MOST_POINTS = 2**20  # in all of them
 
 

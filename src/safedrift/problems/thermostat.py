@@ -37,9 +37,9 @@ from safedrift.models.box import BaseDensity, mixture, truncated_normal
 
 _COLDEST, _RANGE = 12.0, 12.0  # °C at x = 0, and from x = 0 to x = 1
 _POWER = (0.0, 0.5, 1.0)  # per action
-_OUTSIDE = (-6.0, 2.0, 10.0)  # °C in cold, cool and mild weather
+_OUTSIDE = (-4.0, 4.0, 12.0)  # °C in cold, cool and mild weather
 _LOSS = 0.12  # share of the difference to outside that is lost in a step
-_HEAT = 3.6  # °C that full power adds in a step
+_HEAT = 6.0  # °C that full power adds in a step
 _SPREAD = 0.8  # °C, of what nobody foresees
 _BEST, _WIDTH = 20.0, 2.0  # °C of the most comfortable room, and how picky people are
 _START = 18.0  # °C
@@ -49,7 +49,7 @@ def thermostat(
     episodes: int = 3_000,
     seed: int = 0,
     *,
-    horizon: int = 12,
+    horizon: int = 8,
     comfort: float = 0.7,
     period: float | None = None,
     nodes: int = 32,

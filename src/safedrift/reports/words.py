@@ -85,6 +85,15 @@ def key_figures(run: Run) -> list[tuple[str, str, str]]:
         ("Estimates at their cap", _percent(found["estimates_at_cap"]),
          "share of the learner's estimates at H − h + 1, last tenth; near 100% they say nothing"),
     ]  # fmt: skip
+    cost = found["discretisation"]
+    if cost is not None:
+        coarse, fine = cost["nodes"]
+        rows.append(
+            ("Grid error", f"{_number(cost['regret'])}; {_number(cost['utility'])}",
+             f"largest change of V_r* − V_r and of V_g when the {coarse} nodes per direction become "
+             f"{fine}, in {len(cost['episodes'])} episodes: the states fill a box, the figures "
+             "above are exact for its nodes")
+        )  # fmt: skip
     return rows
 
 
@@ -112,6 +121,8 @@ def _brief(value: object, most: int = 6) -> str:
     """Return a setting as text, a long array by its first entries and its shape."""
     if not isinstance(value, list):
         return "none" if value is None or value == {} else str(value)
+    if not value:
+        return "none"
     array = np.asarray(value)
     shown = ", ".join(map(str, array.ravel()[:most].tolist()))
     if array.size <= most:
