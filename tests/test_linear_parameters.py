@@ -326,14 +326,16 @@ def test_spreads_count_changes_inside_blocks_only_and_belong_to_local_budgets():
 # ---------------------------------------------------------------- practical
 
 
-def test_practical_needs_no_budgets_and_shares_steps_with_the_tabular_preset():
+def test_practical_needs_no_budgets_and_feeds_the_dual_like_the_tabular_preset():
     sizes = sd.Sizes(2000, 5, 5, 3, 1)
     for told in (sd.Slater(0.5), sd.LocalBudgets(0.1, 0.1)):
-        found = tune(sizes, told, dimensions=Dimensions(8, 4))
-        same = tune(sizes, told)
-        assert (found.improvement, found.dual) == (same.improvement, same.dual)
+        found = tune(sizes, told, dimensions=Dimensions(4, 2))
+        assert found.dual == tune(sizes, told).dual
+        assert (found.improvement.alpha, found.improvement.L) == (0.5, 143)  # 0.9 M^(2/3)
         part = found.evaluation
-        assert (part.W, part.lam) == (same.evaluation.W, 0.01)
+        assert (part.W, part.lam) == (56, 0.01)  # 0.35 M^(2/3)
+        assert tune(sizes, told, dimensions=Dimensions(8, 4)).evaluation.W == 80  # 10 d
+        assert tune(sizes, told, dimensions=Dimensions(500, 4)).evaluation.W == sizes.M
         np.testing.assert_allclose(part.beta, part.beta_r[0] * np.array([4, 3, 2, 1, 0]))
         assert part.beta_r[0] > 0
         assert np.ptp(part.beta_r) == 0

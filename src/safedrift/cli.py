@@ -415,7 +415,11 @@ def _figures(summary: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
     cost = summary["discretisation"]
     if cost is not None:
         coarse, fine = cost["nodes"]
-        yield "grid error", cost["regret"], f"largest change of V_r* - V_r, {coarse} to {fine} nodes"
+        yield (
+            "grid error",
+            cost["regret"],
+            f"largest change of V_r* - V_r, {coarse} to {fine} nodes",
+        )
         yield "", cost["utility"], "likewise of V_g"
 
 

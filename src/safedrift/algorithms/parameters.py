@@ -295,13 +295,15 @@ def _repaired_lv(transitions: FloatArray, utilities: FloatArray, W: int) -> Floa
 _PRACTICAL = {"alpha": 0.15, "L": 1.7, "eta": 0.03, "W": 3.4, "lam": 0.004, "c": 0.05}
 
 
-def _practical(sizes: Sizes, chi: float) -> tuple[MirrorStep, DualStep, int, float]:
+def _practical(
+    sizes: Sizes, chi: float, measured: dict[str, float] = _PRACTICAL
+) -> tuple[MirrorStep, DualStep, int, float]:
     """Measured constants; restart periods scale as M^(2/3), as in Theorem 4 for fixed budgets."""
     M = sizes.M
-    L, W = (_period(_PRACTICAL[name] * M ** (2 / 3), M) for name in ("L", "W"))
+    L, W = (_period(measured[name] * M ** (2 / 3), M) for name in ("L", "W"))
     xi = 1e-3 if np.isinf(chi) else 0.0
-    dual = DualStep(_PRACTICAL["eta"], xi, chi, lagged=True, feed="observed")
-    return MirrorStep(_PRACTICAL["alpha"], L), dual, W, _PRACTICAL["lam"]
+    dual = DualStep(measured["eta"], xi, chi, lagged=True, feed="observed")
+    return MirrorStep(measured["alpha"], L), dual, W, measured["lam"]
 
 
 OVERRIDES = ("alpha", "L", "eta", "xi", "chi", "lagged", "feed", "W", "lam", "bonus_scale")

@@ -1,4 +1,7 @@
-"""Named worlds. `make("maze", episodes=20_000, seed=0)` returns a `DriftingCMDP`."""
+"""Named worlds. `make("maze", episodes=20_000, seed=0)` returns one, ready to simulate.
+
+`maze` and `random` are `DriftingCMDP`s, `blend` and `thermostat` are `LinearKernelCMDP`s.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,23 @@ from collections.abc import Callable
 from typing import Any
 
 from safedrift import _check
-from safedrift.models import DriftingCMDP
+from safedrift.models import DriftingWorld
+from safedrift.problems.blend import blend
 from safedrift.problems.maze import maze
 from safedrift.problems.random import random, with_gap
+from safedrift.problems.thermostat import thermostat
 
 __all__ = ["PROBLEMS", "describe", "make", "options", "with_gap"]
 
-PROBLEMS: dict[str, Callable[..., DriftingCMDP]] = {"maze": maze, "random": random}
+PROBLEMS: dict[str, Callable[..., DriftingWorld]] = {
+    "maze": maze,
+    "blend": blend,
+    "thermostat": thermostat,
+    "random": random,
+}
 
 
-def make(name: str, episodes: int = 20_000, seed: int = 0, **chosen: Any) -> DriftingCMDP:
+def make(name: str, episodes: int = 20_000, seed: int = 0, **chosen: Any) -> DriftingWorld:
     """Build a named problem.
 
     Parameters
