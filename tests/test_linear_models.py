@@ -9,15 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 import safedrift as sd
-from builders import box_world, dense_features, dense_weights
+from builders import dense_features, dense_weights
 from conftest import drifting_worlds, random_cmdp, random_scenarios, rebuilt
 from safedrift import DriftingCMDP, drift, local_budgets, optima, variation
-from safedrift.experiments.box import next_point
 from safedrift.kernels import simulation
-from safedrift.models import LinearKernelCMDP, SuccessorFeatures, box, linear_kernel_on_box, refined
+from safedrift.models import LinearKernelCMDP, SuccessorFeatures
 from safedrift.oracles import evaluate_episodes, safest_utilities
 from safedrift.problems.random import with_gap
 
@@ -89,23 +87,25 @@ REFUSED = {
     "psi not finite": (changed("psi", (0, 1, 2, 0), np.nan),
                        "psi must be finite; got nan at index (0, 1, 2, 0)"),
     "psi of zeros": ({"psi": np.zeros((S, A, S, D1))},
-                     "the successors of each pair in psi must be one or more; got 0 at index (0, 0)"),
+                     "the successors of each pair in psi must be one or more; got 0 at index (0,"),
     "psi with an empty row": (changed("psi", (2, 1), 0),
                               "the successors of each pair in psi must be one or more; got 0 at "
                               "index (2, 1)"),
     "phi of rank 2": ({"phi": np.ones((S, A))}, "phi must be an array of shape (3, A, 3);"),
-    "phi of other S": ({"phi": np.ones((S + 1, A, D2))}, "phi must be an array of shape (3, A, 3);"),
+    "phi of other S": ({"phi": np.ones((S + 1, A, D2))},
+                       "phi must be an array of shape (3, A, 3); got shape (4, 2, 3)"),
     "phi of other d2": ({"phi": np.ones((S, A, D2 + 1))},
                         "phi must be an array of shape (3, A, 3);"),
     "phi of other H": ({"phi": np.ones((H + 1, S, A, D2))},
                        "phi must be an array of shape (2, 3, A, 3);"),
-    "phi without actions": ({"phi": np.ones((S, 0, D2))}, "phi must be an array of shape (3, A, 3)"),
+    "phi without actions": ({"phi": np.ones((S, 0, D2))},
+                            "phi must be an array of shape (3, A, 3); got shape (3, 0, 3)"),
     "phi not finite": (changed("phi", (1, 1, 2), np.inf),
                        "phi must be finite; got inf at index (1, 1, 2)"),
     "phi unknown": ({"phi": "something"}, "phi must be one of 'one-hot'; got 'something'"),
     "phi one-hot, d2 not S*A": ({"phi": "one-hot", "theta_r": np.ones((M, H, 4)),
                                  "theta_g": np.ones((M, K, H, 4))},
-                                "theta_r must be of S*A entries with phi = 'one-hot', S = 3; got 4"),
+                                "theta_r must be of S*A entries with phi = 'one-hot', S = 3; got"),
     "theta_g of other d2": ({"theta_g": np.ones((M, K, H, D2 + 1))},
                             "theta_g must be an array of shape (2, K, 2, 3);"),
     "theta_r of other M": ({"theta_r": np.ones((M + 1, H, D2))},
@@ -121,6 +121,7 @@ REFUSED = {
     "sum of a huge psi without weight": (
         {"psi": put(finite()["psi"], (..., 1), 1e308), "theta": np.tile([1.0, 0.0], (M, H, 1))},
         KERNEL + "of integral 1"),
+    "negative probability": (changed("theta", (0, 1), [1.3, -0.3]), KERNEL + ">= 0; got -"),
     "theta too long": (scaled("psi", ["theta"], 3.0),
                        "the norm of theta must be at most sqrt(2) = 1.41421 (Assumption 1); got"),
     "theta_r too long": (scaled("phi", ["theta_r", "theta_g"], 30.0),
@@ -233,6 +234,9 @@ LISTS = {
     "twice": (lists()._replace(states=put(lists().states, 16, 2)),
               "the successors of each pair in psi must be distinct states; got 2 twice at index "
               "(2, 1)"),
+    "twice, apart": (lists()._replace(states=put(lists().states, slice(9, 12), [1, 0, 1])),
+                     "the successors of each pair in psi must be distinct states; got 1 twice at "
+                     "index (1, 1)"),
     "another d1": (lists()._replace(psi=np.ones((18, 3))),
                    "psi.psi must be an array of shape (entries, 2); got shape (18, 3)"),
     "not finite": (lists()._replace(psi=put(lists().psi, (7, 1), np.inf)),
@@ -261,7 +265,6 @@ ODD = [
     np.full((M, K, H, D2), -1e308), np.full((S, A, S, D1), -1e308), np.full((S, A, D2), 1e308),
     SuccessorFeatures([0], [0], [0]),
 ]  # fmt: skip
-SCALARS = ("actions", "nodes", "tolerance")  # `_check` shows what it got in full
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
@@ -588,6 +591,7 @@ def test_kernels_see_one_type(sizes):
         linear = world.as_linear_kernel(*form)
         assert numba.typeof(linear.tables(np.arange(3))[0]) == numba.typeof(usual.arrays)
         assert numba.typeof(linear.arrays) == wanted
+        assert all(array.flags.writeable for array in linear.features[:4])
 
 
 # ---------------------------------------------------------------- accepted
@@ -618,11 +622,12 @@ def test_limits_are_allowed():
     )
     assert world.at(0).dense_transitions() == pytest.approx(1)
     assert world.bound == pytest.approx(1 / np.sqrt(2))
-    worlds = np.eye(2).reshape(1, 1, 1, 2, 2).repeat(2, 1)  # ∫ψ = (1, 1), of norm √2
+    psi = np.tile([[1.0, 0.0], [0.0, 1.0]], (2, 1, 1, 1))  # ∫ψ = (1, 1), of norm √2
     world = LinearKernelCMDP(
-        worlds.reshape(2, 1, 2, 2), "one-hot", [[[1, 0]]], [[[1, 0]]], [[[[1, 1]]]], [[1]], [1, 0]
+        psi, "one-hot", [[[1, 0]]], [[[1 + 4e-10, -4e-10]]], [[[[1, 1]]]], [[1]], [1, 0]
     )
     assert world.bound == np.sqrt(2)
+    np.testing.assert_array_equal(world.at(0).rewards, [[[1], [0]]])  # rounding is cut off
 
 
 def test_successors_may_come_in_any_order():
@@ -731,11 +736,14 @@ def test_the_bound_of_integrals_is_one(S, d1, size, seed):
         assert_refused("the norm of the integral of psi*V over x' must be at most", build)
 
 
-def test_an_integral_that_only_some_value_function_makes_long_is_found():
-    """∫ψ = (1, 0) is short, ∫ψV with V = (1, 0) is not."""
-    psi = np.array([[0.5, 10.0], [0.5, -10.0]])
+@pytest.mark.parametrize(
+    ("column", "norm"), [([10.0, -10.0], "10.01"), ([1.8, -1.0], "1.868"), ([-1.8, 1.0], "1.868")]
+)
+def test_an_integral_that_only_some_value_function_makes_long_is_found(column, norm):
+    """V = 1 in one of the two states is worse than V = 1 in both."""
+    psi = np.stack([[0.5, 0.5], column], axis=-1)
     half = np.full((1, 1, 2), 0.5)
-    with pytest.raises(ValueError, match=r"integral of psi\*V .* got 10\.01.* at index \(0, 0\)"):
+    with pytest.raises(ValueError, match=rf"integral of psi\*V .* got {norm}.* at index \(0, 0\)"):
         LinearKernelCMDP(
             np.tile(psi, (2, 1, 1, 1)), "one-hot", [[[1, 0]]], half, half[None], [[1]], [1, 0]
         )
@@ -767,7 +775,8 @@ def test_successors_are_drawn_by_their_probabilities(world, signed, seed):
         m, h, s, a = (int(rng.integers(n)) for n in (world.M, world.H, world.S, world.A))
         p = world.at(m).dense_transitions()[h, s, a]
         edges = np.cumsum(p)
-        for u in (1e-9, 1 - 1e-9, *rng.random(10)) if signed else (0.0, 1 - 2**-53, 0.5):
+        ends = (1e-9, 1 - 1e-9) if signed else (0.0, 1 - 2**-53)
+        for u in (*ends, *rng.random(10)):
             found = drawn(linear, m, h, s, a, u)
             assert p[found] > 1e-13  # never where it cannot go
             if np.abs(edges - u).min() > 1e-12:  # and where inverting the sums says

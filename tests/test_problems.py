@@ -1,12 +1,24 @@
-"""The contract every named problem keeps, and the maze in detail."""
+"""The contract every named problem keeps, and each of them in detail."""
 
 import re
 
 import numpy as np
 import pytest
 
-from safedrift import PROPDPPO, DriftingCMDP, Slater, optima, simulate, solve, variation
+from safedrift import (
+    PROPDPPO,
+    DriftingCMDP,
+    LinearKernelCMDP,
+    Slater,
+    evaluate,
+    optima,
+    simulate,
+    solve,
+    variation,
+)
+from safedrift.models import DriftingWorld, refined
 from safedrift.problems import PROBLEMS, describe, make
+from safedrift.problems.blend import SIMULATORS
 
 M = 40
 HEADINGS = (
@@ -19,8 +31,16 @@ def refused(error, message, name, **options):
         make(name, **({"episodes": M} | options))
 
 
+def leaves(value):
+    """The arrays in tuples of tuples of arrays."""
+    return (
+        [leaf for part in value for leaf in leaves(part)] if isinstance(value, tuple) else [value]
+    )
+
+
 def assert_same_world(one, other):
-    for got, expected in zip(one.arrays, other.arrays, strict=True):
+    assert type(one) is type(other)
+    for got, expected in zip(leaves(one.arrays), leaves(other.arrays), strict=True):
         np.testing.assert_array_equal(got, expected)
 
 
@@ -30,8 +50,9 @@ def assert_same_world(one, other):
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_problem_is_a_valid_world_at_every_sampled_episode(name):
     world = make(name, episodes=M)
-    assert isinstance(world, DriftingCMDP)
+    assert isinstance(world, DriftingWorld)
     assert world.M == M
+    assert world.name == name
     for m in (0, 1, M // 2, M - 1):
         cmdp = world.at(m)
         P = cmdp.dense_transitions()
@@ -191,6 +212,244 @@ def test_nothing_in_the_maze_is_random():
 )
 def test_wrong_options_of_the_maze(options, error, message):
     refused(error, message, "maze", **options)
+
+
+# ---------------------------------------------------------------- blend
+
+
+def corners(**options):
+    """The four simulators themselves, one per episode."""
+    return make("blend", episodes=4, drift="abrupt", as_table=True, **options)
+
+
+@pytest.mark.parametrize("drift", ["periodic", "random_walk"])
+def test_blend_and_its_table_are_one_world(drift):
+    linear = make("blend", episodes=M, drift=drift, seed=5)
+    table = make("blend", episodes=M, drift=drift, seed=5, as_table=True)
+    assert isinstance(linear, LinearKernelCMDP)
+    assert isinstance(table, DriftingCMDP)
+    for m in (0, 3, M // 2, M - 1):
+        one, other = linear.at(m), table.at(m)
+        for name in ("rewards", "utilities", "thresholds", "initial"):
+            np.testing.assert_allclose(getattr(one, name), getattr(other, name), atol=1e-14)
+        np.testing.assert_allclose(one.dense_transitions(), other.dense_transitions(), atol=1e-14)
+    np.testing.assert_allclose(optima(linear).value, optima(table).value, atol=1e-10)
+
+
+def test_blend_has_far_fewer_unknowns_than_pairs_and_sparse_successors():
+    world = make("blend", episodes=M)
+    assert world.d1 == len(SIMULATORS) == 4
+    assert 50 * world.d1 <= world.S * world.A
+    assert np.diff(world.features.offsets).max() <= 12
+    larger = make("blend", episodes=2, orders=19, grades=12)
+    assert (larger.S, larger.A, larger.d1) == (240, 4, 4)
+
+
+def test_only_transitions_drift_in_the_blend():
+    change = variation(make("blend", episodes=M, as_table=True))
+    assert change.r.sum() == change.g.sum() == change.b.sum() == 0
+    assert (change.P.sum(axis=1)[1:] > 0).sum() > M / 2
+
+
+@pytest.mark.parametrize("scrap_limit", [0.3, 0.5])
+def test_scrap_limit_is_the_threshold_and_the_slater_gap(scrap_limit):
+    world = make("blend", episodes=M, scrap_limit=scrap_limit)
+    np.testing.assert_allclose(world.thresholds, world.H - scrap_limit)
+    found = optima(world)
+    np.testing.assert_allclose(found.gamma, scrap_limit, atol=1e-12)
+    assert (found.multipliers > 0.1).all(), "the limit costs orders in every episode"
+
+
+def test_no_simulator_has_the_best_safe_policy_of_another():
+    world = corners()
+    best = [solve(world.at(m)) for m in range(4)]
+    for m, mine in enumerate(best):
+        for n, its in enumerate(best):
+            value, utility = evaluate(world.at(n), mine.policy)
+            unsafe, poor = utility < world.thresholds[n, 0] - 0.05, value < its.value - 0.05
+            assert (unsafe or poor) == (m != n), (SIMULATORS[m], SIMULATORS[n])
+
+
+def test_hour_in_the_cell_on_paper():
+    # 6 grades: at most two more in an hour. Number of a state: waiting * 6 + wear.
+    world = corners()
+    P = {which: world.at(m).dense_transitions()[0] for m, which in enumerate(SIMULATORS)}
+    after = P["steel", "few"][2 * 6 + 1, 2]  # two wait, wear 1, cut fast
+    assert after[1 * 6 + 1] == pytest.approx(0.9 * 0.7 * 0.8**2)  # one done, none new, no wear
+    assert after[2 * 6 + 2] == pytest.approx((0.9 * 0.3 + 0.1 * 0.7) * 2 * 0.8 * 0.2)
+    assert after[3 * 6 + 3] == pytest.approx(0.1 * 0.3 * 0.2**2)
+    assert P["alloy", "few"][2 * 6 + 1, 2, 1 * 6 + 3] == pytest.approx(0.9 * 0.7)
+    assert P["alloy", "many"][4, 1, 2 * 6 + 4] == pytest.approx(0.5), "nothing to cut, no wear"
+    assert P["alloy", "many"][9 * 6 + 5, 3, 9 * 6] == pytest.approx(1), "full queue, new tool"
+    cell = world.at(0)
+    np.testing.assert_allclose(cell.rewards[0, 6], [0.4, 0.7, 0.9, 0])
+    np.testing.assert_allclose(1 - cell.utilities[0, 0, 6 + 5], [0.05, 0.25, 1, 0])
+    np.testing.assert_allclose(1 - cell.utilities[0, 0, 6 + 1], [0.01, 0.05, 0.2, 0])
+    assert (cell.rewards[:, :6] == 0).all(), "no reward without orders"
+    assert (cell.utilities[:, :, :6] == 1).all(), "and no scrap"
+    assert cell.initial[3 * 6 + 1] == 1
+
+
+def test_alloy_wears_tools_and_many_orders_fill_the_queue():
+    world = corners()
+    waiting, wear = np.divmod(np.arange(world.S), 6)
+    later = {which: world.at(m).dense_transitions()[0] for m, which in enumerate(SIMULATORS)}
+    for demand in ("few", "many"):
+        harder = later["alloy", demand] @ wear - later["steel", demand] @ wear
+        cuts = (waiting > 0) & (wear < 5)
+        assert (harder[cuts, :3] > 0).all()
+        np.testing.assert_allclose(harder[waiting == 0], 0, atol=1e-12)
+        np.testing.assert_allclose(harder[:, 3], 0, atol=1e-12)
+    for material in ("steel", "alloy"):
+        fuller = later[material, "many"] @ waiting - later[material, "few"] @ waiting
+        assert (fuller[waiting < 9] > 0).all()
+
+
+def test_seed_of_the_blend_is_that_of_its_path():
+    assert_same_world(make("blend", episodes=M, seed=1), make("blend", episodes=M, seed=2))
+    one, other = (make("blend", episodes=M, drift="random_walk", seed=seed) for seed in (1, 2))
+    assert (one.theta[1:] != other.theta[1:]).all()
+
+
+def test_who_knows_the_simulators_learns_faster():
+    linear, table = (
+        simulate(world, PROPDPPO.for_problem(world, Slater(0.5)), measure_every=5)
+        for world in (make("blend", 2_000), make("blend", 2_000, as_table=True))
+    )
+    assert linear.dynamic_regret[-1] <= table.dynamic_regret[-1] / 2
+    assert linear.dynamic_regret[-1] <= linear.cumulative_baseline_regret[-1] / 3
+    assert linear.violation[-1, 0] <= 0.05 * 2_000
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"orders": 0}, ValueError, "orders must be an integer >= 1; got 0"),
+        ({"grades": 1}, ValueError, "grades must be an integer >= 2; got 1"),
+        ({"grades": 2.0}, TypeError, "grades must be an integer; got 2.0"),
+        ({"horizon": 0}, ValueError, "horizon must be an integer >= 1; got 0"),
+        ({"scrap_limit": 0}, ValueError, "scrap_limit must be in (0, 8); got 0"),
+        ({"scrap_limit": 8}, ValueError, "scrap_limit must be in (0, 8); got 8"),
+        ({"drift": "zigzag"}, ValueError, "drift must be one of 'stationary', 'abrupt', "),
+        ({"as_table": "yes"}, TypeError, "as_table must be a bool; got str"),
+    ],
+)
+def test_wrong_options_of_the_blend(options, error, message):
+    refused(error, message, "blend", **options)
+
+
+# ---------------------------------------------------------------- thermostat
+
+COLD, COOL, MILD = range(3)
+
+
+def celsius(x):
+    return 10 + 16 * np.asarray(x)
+
+
+def mean_after(world, T, a):
+    """Mean temperature (points, 3) after action a at temperatures T, in each kind of air."""
+    y, weights = world.box.quadrature
+    x = (np.atleast_1d(T)[:, None] - 10) / 16
+    return celsius(np.einsum("j,pji->pi", weights * y[:, 0], world.box.psi(x, a, y)))
+
+
+def test_kernels_of_the_thermostat_integrate_to_one():
+    world = make("thermostat", episodes=M)
+    assert isinstance(world, LinearKernelCMDP)
+    assert world.quadrature_error < 1e-8
+    assert make("thermostat", episodes=M, rule="uniform", nodes=64).quadrature_error < 1e-3
+
+
+def test_refining_the_nodes_changes_little():
+    world = make("thermostat", episodes=M)
+    coarse, fine = optima(world), optima(refined(world))
+    np.testing.assert_allclose(coarse.value, fine.value, atol=0.01)
+    np.testing.assert_allclose(coarse.gamma, fine.gamma, atol=0.03)
+
+
+def test_comfort_binds_all_year_and_the_slater_gap_is_as_told():
+    world = make("thermostat", episodes=M)
+    np.testing.assert_allclose(world.thresholds, 0.7 * world.H)
+    found = optima(world)
+    assert (found.multipliers > 0.3).all()
+    assert found.gamma.min() >= 0.85
+    assert found.gamma.max() <= 1.05
+    more = optima(make("thermostat", episodes=M, comfort=0.75))
+    np.testing.assert_allclose(found.gamma - more.gamma, 0.05 * world.H, atol=1e-12)
+    assert (more.value < found.value).all(), "comfort costs energy"
+
+
+def test_only_transitions_drift_with_the_seasons():
+    world = make("thermostat", episodes=M, period=20)
+    change = variation(world)
+    assert change.r.sum() == change.g.sum() == change.b.sum() == 0
+    assert (change.P.sum(axis=1)[1:] > 0).all()
+    np.testing.assert_allclose(world.theta[[0, 10, 20], 0], np.eye(3)[[COLD, MILD, COLD]])
+    np.testing.assert_allclose(world.theta[[5, 15], 0], np.eye(3)[[COOL, COOL]], atol=1e-12)
+
+
+def test_room_on_paper():
+    world = make("thermostat", episodes=M)
+    # 20 °C, half power, cool air: 20 - 0.12 (20 - 4) + 2.5 = 20.58; 18 + 8 tanh(2.58/8) = 20.495.
+    assert mean_after(world, 20, 1)[0, COOL] == pytest.approx(20.495, abs=1e-3)
+    # A draw by u = 1/2 is the median, far from the edges of the box the mean.
+    drawn = world.box.sample(np.array([10 / 16]), 1, COOL, np.array([0.5]))
+    assert celsius(drawn[0]) == pytest.approx(20.495, abs=1e-3)
+    rewards, comfort = np.sqrt(2) * world.box.phi((np.array([[20], [18], [22]]) - 10) / 16, 1).T
+    np.testing.assert_allclose(rewards, 0.5)
+    np.testing.assert_allclose(comfort, np.exp([0, -0.5, -0.5]))
+    assert celsius(world.box.points[world.initial == 1]) == pytest.approx(18)
+
+
+def test_heating_warms_and_cold_air_cools():
+    world = make("thermostat", episodes=M)
+    T = np.linspace(10, 26, 50)
+    off, half, full = (mean_after(world, T, a) for a in range(3))
+    assert (off < half).all()
+    assert (half < full).all()
+    for after in (off, half, full):
+        assert (np.diff(after, axis=1) > 0).all(), "cold < cool < mild"
+        assert (np.diff(after, axis=0) > 0).all(), "a warm room stays warmer than a cold one"
+    at_home = (T >= 17) & (T <= 21)
+    assert (off[at_home] < T[at_home, None]).all()
+    assert (full[at_home] > T[at_home, None]).all()
+
+
+def test_winter_takes_more_energy_and_another_policy():
+    world = make("thermostat", episodes=M, period=20)
+    winter, spring, summer = (solve(world.at(m)) for m in (0, 5, 10))
+    assert winter.value + 1 < spring.value < summer.value - 0.5
+    b = world.thresholds[0, 0]
+    assert evaluate(world.at(0), summer.policy)[1] < b - 2, "the room is cold"
+    value, comfort = evaluate(world.at(10), winter.policy)
+    assert value < summer.value - 1, "and here energy is wasted"
+    assert comfort >= b - 0.5
+
+
+def test_thermostat_learns():
+    world = make("thermostat", episodes=300)
+    run = simulate(world, PROPDPPO.for_problem(world, Slater(0.8)), measure_every=3)
+    late = run.episodes >= 200
+    assert run.regret[late].mean() <= run.baseline_regret[late].mean() / 2
+    assert run.utility[late].mean() > (run.baseline_utility[late].mean() + 0.7 * world.H) / 2
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"horizon": 0}, ValueError, "horizon must be an integer >= 1; got 0"),
+        ({"comfort": 0}, ValueError, "comfort must be in (0, 1); got 0"),
+        ({"comfort": 1}, ValueError, "comfort must be in (0, 1); got 1"),
+        ({"comfort": "high"}, TypeError, "comfort must be a number; got 'high'"),
+        ({"period": 0}, ValueError, "period must be > 0; got 0"),
+        ({"rule": "simpson"}, ValueError, "rule must be one of 'gauss-legendre', 'uniform'; got "),
+        ({"nodes": 0}, ValueError, "nodes must be an integer"),
+        ({"nodes": 8}, ValueError, "the integral of each component of psi"),
+    ],
+)
+def test_wrong_options_of_the_thermostat(options, error, message):
+    refused(error, message, "thermostat", **options)
 
 
 # ---------------------------------------------------------------- random (budgets: test_budgets.py)

@@ -24,15 +24,14 @@ Drift
     back. Rewards, utilities and threshold stay.
 Knowledge
     Who only changes tools makes no scrap: `Slater(scrap_limit)` holds in every episode, with
-    equality.
+    equality. The simulators are known and the weights are not: the world is a `LinearKernelCMDP`
+    with 4 unknowns for all transitions of a step, to be learnt by least squares (Algorithm 2).
+    With `as_table` the very same world is a `DriftingCMDP`, for a learner that knows nothing of
+    simulators and counts (Algorithm 3).
 Source
     Made up.
 Version
     0
-
-The world is a `LinearKernelCMDP` with 4 unknowns for all transitions of a step: a learner that
-knows the simulators uses least squares (Algorithm 2). `as_table=True` returns the very same world
-as a `DriftingCMDP`: a learner that knows nothing of simulators counts (Algorithm 3).
 """
 
 from __future__ import annotations
@@ -86,14 +85,15 @@ def blend(
     _check.choice("drift", drift, tuple(DRIFTS))
     _check.kind("as_table", as_table, bool)
     rewards, scrap = _signals(orders, grades, H)
-    utilities, thresholds = from_costs(scrap[None], np.array([scrap_limit]), H)
+    utilities, threshold = from_costs(scrap[None], np.array([scrap_limit]), H)
     start = np.zeros(rewards.shape[1])
     start[-(-orders // 3) * grades + (grades - 1) // 4] = 1.0
     scenarios = []
     for material, demand in SIMULATORS:
         P = _transitions(orders, grades, material, demand, H)
-        scenarios.append(TabularCMDP(P, rewards, utilities, thresholds, start))
-    world = DriftingCMDP(scenarios, DRIFTS[drift](M, len(SIMULATORS), seed))
+        scenarios.append(TabularCMDP(P, rewards, utilities, threshold, start))
+    path = DRIFTS[drift](M, len(SIMULATORS), seed)
+    world = DriftingCMDP(scenarios, path, thresholds=np.full((M, 1), threshold))
     return world if as_table else world.as_linear_kernel()
 
 

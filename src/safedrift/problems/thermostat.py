@@ -3,8 +3,8 @@
 Story
     From six in the morning to ten in the evening a thermostat decides every two hours how much to
     heat. Energy costs money, and a room that is too cold or too hot is no place to live. The air
-    outside is cold, cool or mild; how often it is which changes with the seasons, and the
-    thermostat is not told. An episode is a day.
+    outside is cold, cool or mild, in shares that change with the seasons and that nobody tells the
+    thermostat. An episode is a day.
 States
     The temperature of the room, a continuous number: x = 0 is 10 °C, x = 1 is 26 °C. A frost guard
     and open windows keep it between the two. A day starts at 18 °C.
