@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -406,7 +407,7 @@ def test_states_on_a_box_are_checked(state, message):
     if message is None:
         assert agent.act(0, state) in (0, 1, 2)
     else:
-        with pytest.raises((ValueError, TypeError), match="^" + message.replace("(", r"\(")):
+        with pytest.raises((ValueError, TypeError), match="^" + re.escape(message)):
             agent.act(0, state)
 
 

@@ -8,7 +8,7 @@ parts and translates between them and the user's states.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -92,7 +92,8 @@ class BoxPolicy:
         if int(self._engine.memory.episode[0]) != self._episode:
             raise RuntimeError("this policy belongs to an episode that is over")
         h = _check.integer("h", key[0], lower=0, upper=self._pi.shape[0] - 1)
-        at_x: FloatArray = self._engine.policy_at(h, self._engine.point("x", key[1])[None])[0]
+        x = self._engine.points("x", key[1], (self._engine.box.low.size,))
+        at_x: FloatArray = self._engine.policy_at(h, x[None])[0]
         return at_x
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
@@ -196,6 +197,15 @@ class LinearEngine:
         return _by_state(self.memory.q[: 1 + self.sizes.K])
 
 
+class _Seen(NamedTuple):
+    """A state visited in this episode: its bytes, ψ (A, J, d1), φ (A, d2) and the policy (A,)."""
+
+    state: bytes
+    psi: FloatArray
+    phi: FloatArray
+    pi: FloatArray
+
+
 class BoxEngine:
     """Regressions at the nodes of a box, and a history from which any state's policy is rebuilt."""
 
@@ -215,7 +225,7 @@ class BoxEngine:
         )
         nodes = int(features.offsets[1])  # every pair has all nodes as successors
         self.history = make_history(self.memory, nodes)
-        self._seen: dict[int, tuple[bytes, FloatArray]] = {}
+        self._seen: dict[int, _Seen] = {}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -231,11 +241,15 @@ class BoxEngine:
         wanted = min(self._past + episodes, self.settings.L)
         self.history = with_history_room(self.history, self._past, wanted)
 
-    def point(self, name: str, x: ArrayLike) -> FloatArray:
-        """Check a state of the box."""
+    def points(self, name: str, given: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
+        """Check one state of the box (n,), or one per step (H, n)."""
+        if np.ndim(given) == len(shape) - 1 and shape[-1] == 1:  # numbers will do in one dimension
+            given = np.asarray(given)[..., None]
+        array = _check.floats(name, given, shape)
         low, high = self.box.low, self.box.high
-        array = _check.floats(name, np.atleast_1d(np.asarray(x, dtype=np.float64)), (low.size,))
-        _check.everywhere(name, array, (array >= low) & (array <= high), f"in {low} to {high}")
+        inside = (array >= low) & (array <= high)
+        if not inside.all():
+            _check.everywhere(name, array, inside, f"in {low} to {high}")
         return array
 
     def begin(self, m: int) -> BoxPolicy:
@@ -246,9 +260,10 @@ class BoxEngine:
 
     def act(self, h: int, state: ArrayLike, u: float) -> int:
         """Draw an action with the uniform u."""
-        x = self.point("state", state)
-        pi = self.policy_at(h, x[None])[0]
-        self._seen[h] = (x.tobytes(), pi)
+        x = self.points("state", state, (self.box.low.size,))
+        psi, phi = self.box.features_at(x[None])
+        pi = self._policy(h, psi, phi)[0]
+        self._seen[h] = _Seen(x.tobytes(), psi[0], phi[0], pi)
         chosen = int((u >= np.cumsum(pi)).sum())
         while chosen >= pi.size or pi[chosen] == 0.0:
             chosen -= 1
@@ -284,26 +299,17 @@ class BoxEngine:
     ) -> int:
         """Learn from a finished episode; returns how many estimates sit at their cap."""
         H, n = self.sizes.H, self.box.low.size
-        path = np.asarray(states, dtype=np.float64)
-        if n == 1 and path.shape == (H,):
-            path = path[:, None]
-        path = _check.floats("states", path, (H, n))
-        low, high = self.box.low, self.box.high
-        _check.everywhere("states", path, (path >= low) & (path <= high), f"in {low} to {high}")
-        psi, phi = self.box.features_at(path)
-        pi = np.empty((H, psi.shape[1]))
-        for h in range(H):
-            known = self._seen.get(h)
-            if known is not None and known[0] == path[h].tobytes():
-                pi[h] = known[1]
-            else:
-                pi[h] = self._policy(h, psi[h : h + 1], phi[h : h + 1])[0]
+        path = self.points("states", states, (H, n))
+        seen = [self._look(h, path[h]) for h in range(H)]
+        psi, phi, pi = (
+            np.stack([getattr(at, name) for at in seen]) for name in ("psi", "phi", "pi")
+        )
         return int(
             linear.end_on_box(
                 m,
                 thresholds,
-                np.ascontiguousarray(psi),
-                np.ascontiguousarray(phi),
+                psi,
+                phi,
                 pi,
                 actions,
                 values,
@@ -315,6 +321,14 @@ class BoxEngine:
                 np.empty((self.memory.q.shape[0], H + 1)),
             )
         )
+
+    def _look(self, h: int, x: FloatArray) -> _Seen:
+        """Features and policy of a visited state, from `act` if it was asked there."""
+        known = self._seen.get(h)
+        if known is not None and known.state == x.tobytes():
+            return known
+        psi, phi = self.box.features_at(x[None])
+        return _Seen(x.tobytes(), psi[0], phi[0], self._policy(h, psi, phi)[0])
 
     def q(self) -> FloatArray:
         """Q estimates (1+K, H, S, A)."""

@@ -101,7 +101,7 @@ def add_row(x, y, R, z, gram, gram_low, moment, moment_low):
     gram, gram_low : (d, d) upper triangle of Λ
     moment, moment_low : (T, d) b
     """
-    d, T = x.size, z.shape[0]
+    d, T = R.shape[0], z.shape[0]
     for i in range(d):
         for j in range(i, d):
             product, rest = split_product(x[i], x[j])
@@ -127,7 +127,7 @@ def add_row(x, y, R, z, gram, gram_low, moment, moment_low):
 @jit_part
 def solve(R, z, w):
     """w = R⁻¹ z = Λ⁻¹ b, by substitution from the last coefficient on."""
-    d = w.size
+    d = R.shape[0]
     for i in range(d - 1, -1, -1):
         value = z[i]
         for j in range(i + 1, d):
@@ -220,7 +220,7 @@ def norms(R, x, start, end, scratch, norm):
 @jit_part
 def predict_one(R, w, x, scratch):
     """⟨x, w⟩ and ‖x‖_{Λ⁻¹} for one point x (d,)."""
-    d = w.size
+    d = R.shape[0]
     mean, square = 0.0, 0.0
     for i in range(d):
         mean += w[i] * x[i]

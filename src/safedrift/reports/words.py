@@ -90,7 +90,7 @@ def key_figures(run: Run) -> list[tuple[str, str, str]]:
         coarse, fine = cost["nodes"]
         rows.append(
             ("Grid error", f"{_number(cost['regret'])}; {_number(cost['utility'])}",
-             f"largest change of V_r* − V_r and of V_g when the {coarse} nodes per direction become "
+             f"largest change of V_r* − V_r and of V_g when {coarse} nodes per direction become "
              f"{fine}, in {len(cost['episodes'])} episodes: the states fill a box, the figures "
              "above are exact for its nodes")
         )  # fmt: skip
