@@ -209,7 +209,7 @@ def box_world(M=30, H=4, K=1, n=1, nodes=12, rule="gauss-legendre", drift=True, 
     theta = np.stack([weight, 1 - weight], axis=1)[:, None].repeat(H, axis=1)
 
     def phi(x, a):
-        return np.stack([x[:, 0], 1 - x[:, 0], np.full(len(x), 0.3 + 0.1 * a)], axis=1) / 1.5
+        return np.hstack([x[:, :1], 1 - x[:, :1], 0.3 + 0.1 * a]) / 1.5
 
     theta_r, theta_g = np.zeros((M, H, 3)), np.zeros((M, K, H, 3))
     theta_r[..., 0] = 1.2

@@ -66,8 +66,11 @@ def test_coefficients_equal_exact_arithmetic(d, n, T, rank, lam, every, seed):
     regression.fit(rows, targets, lam, every)
     for t in range(T):
         wanted = exact_ridge(rows, targets[:, t], lam)
+        # Rotations alone lose digits with the condition number of Λ, refreshed ones with its root.
+        condition = np.linalg.cond(rows.T @ rows + lam * np.eye(d))
+        lost = 1e-14 * condition if every == 0 else 1e-9
         scale = max(np.abs(wanted).max(), 1e-3)
-        np.testing.assert_allclose(regression.w[t], wanted, rtol=0, atol=1e-9 * scale)
+        np.testing.assert_allclose(regression.w[t], wanted, rtol=0, atol=(lost + 1e-11) * scale)
 
 
 def test_factor_is_that_of_the_gram_matrix():

@@ -396,6 +396,13 @@ def test_steps_that_are_alike_are_stored_once(successors):
     assert_same_worlds(linear, world)
 
 
+def test_steps_may_differ_in_nothing_but_their_successors():
+    cmdp = random_cmdp(np.random.default_rng(3), 2, 4, 2)
+    P = np.eye(4)[np.array([[0, 1, 2, 3], [3, 2, 1, 0]])][:, :, None].repeat(2, axis=2)
+    world = DriftingCMDP([rebuilt(cmdp, transitions=P)], np.zeros(2, int))
+    assert_same_worlds(world.as_linear_kernel(), world)
+
+
 def test_scenarios_that_are_alike_are_merged():
     rng = np.random.default_rng(4)
     a, b = random_scenarios(rng, 2, K=2)
@@ -403,12 +410,12 @@ def test_scenarios_that_are_alike_are_merged():
     same_r = rebuilt(b, rewards=a.rewards)
     paths = [rng.dirichlet(np.ones(5), 6) for _ in range(4)]
     names = ("weights", "transition_weights", "reward_weights", "utility_weights")
-    world = DriftingCMDP([a, b, a, same_P, same_r], **dict(zip(names, paths, strict=True)))
+    world = DriftingCMDP([a, a, b, same_P, same_r], **dict(zip(names, paths, strict=True)))
     linear = world.as_linear_kernel()
     assert (linear.d1, linear.d2) == (2, 2 + 2 * 2)
     assert_same_worlds(linear, world)
     w = paths[1]
-    np.testing.assert_allclose(linear.theta[:, 0, 0], w[:, 0] + w[:, 2] + w[:, 3], atol=1e-15)
+    np.testing.assert_allclose(linear.theta[:, 0, 0], w[:, 0] + w[:, 1] + w[:, 3], atol=1e-15)
     np.testing.assert_allclose(linear.theta.sum(axis=-1), 1, atol=1e-12)
 
 
@@ -560,6 +567,9 @@ def test_values_do_not_depend_on_chunks(monkeypatch):
     monkeypatch.setattr("safedrift.models.linear._BLOCK_BYTES", 8 * 5 * 3 * 4 * 2 * 4)
     assert linear.chunk == 5
     np.testing.assert_allclose(evaluate_episodes(linear, episodes, policies), expected, atol=1e-13)
+    rng = np.random.default_rng(0)
+    one_step = DriftingCMDP(still_steps(rng, 2), drift.linear(6, 2)).as_linear_kernel()
+    assert one_step.chunk == 5  # tables have all steps
     monkeypatch.setattr("safedrift.models.linear._BLOCK_BYTES", 1)
     assert linear.chunk == 1
 
@@ -794,3 +804,11 @@ def test_every_step_has_its_own_successors():
             shares = np.bincount(states, minlength=4) / n
             wanted = world.at(m).dense_transitions()[h, s, a]
             np.testing.assert_allclose(shares, wanted, atol=1 / n + 1e-12)
+
+
+def test_intervals_of_uniforms_contain_their_lower_end():
+    psi = np.array([[0.25, 0.0, 0.25, 0.5, 0.0]]).repeat(5, axis=0)[:, None, :, None]
+    half = np.full((1, 1, 5), 0.5)
+    linear = LinearKernelCMDP(psi, "one-hot", [[[1]]], half, half[None], [[1]], np.eye(5)[0])
+    found = [drawn(linear, 0, 0, 1, 0, u) for u in (0, 0.25 - 1e-16, 0.25, 0.5 - 1e-16, 0.5, 1.0)]
+    assert found == [0, 0, 2, 2, 3, 3]

@@ -146,7 +146,7 @@ def next_point(
 
 def signals(world: LinearKernelCMDP, m: int, h: int, x: FloatArray, a: int) -> FloatArray:
     """Mean reward and utilities (1+K,) of action a at a point x (n,)."""
-    phi = np.asarray(_box(world).phi(x[None], a))[0]
+    phi = np.asarray(_box(world).phi(x[None], np.array([[a]])))[0]
     means = np.append(world.theta_r[m, h] @ phi, world.theta_g[m, :, h] @ phi)
     return np.asarray(means.clip(0.0, 1.0))
 

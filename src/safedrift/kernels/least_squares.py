@@ -5,8 +5,9 @@
 Two things are kept. The *factor* R (upper triangular, Λ = RᵀR) with z = R⁻ᵀb: a new row is rotated
 into both (Givens rotations, d² operations), so errors grow with the condition number of R, the
 square root of that of Λ. And the *sums* Λ and b themselves in two floats each, exact to about
-1e-32: every so often the factor is computed from them anew, in two floats throughout. How far the
-rotated factor had moved away by then is the residual that the learner reports.
+1e-32: every so often, and after every row while Λ is nearly singular, the factor is computed from
+them anew, in two floats throughout. How far the rotated factor had moved away by then is the
+residual that the learner reports.
 
 Several targets may share the rows: z and b then have one row per target.
 """
@@ -136,6 +137,16 @@ def solve(R, z, w):
 
 
 @jit_part
+def nearly_singular(R):
+    """Whether the diagonal of R betrays a condition number of Λ above 1e9."""
+    least, most = np.inf, 0.0
+    for i in range(R.shape[0]):
+        least = min(least, R[i, i])
+        most = max(most, R[i, i])
+    return most * most > 1e9 * least * least
+
+
+@jit_part
 def refresh(R, z, gram, gram_low, moment, moment_low, R_low, z_low, w, w_new):
     """Compute R and z from the sums. Returns the residual: how far the rotated ones were off.
 
@@ -237,7 +248,9 @@ def predict_one(R, w, x, scratch):
 
 @jit
 def regress(rows, targets, lam, every, R, z, gram, gram_low, moment, moment_low, scratch, w):
-    """Add rows (n, d) with targets (n, T), refreshing every so many; w (T, d) is written.
+    """Add rows (n, d) with targets (n, T), refreshing as the learner does; w (T, d) is written.
+
+    `every` is the number of rows between two refreshes, 0 for none at all.
 
     `scratch` is (d + 5, d). Returns the largest residual seen.
     """
@@ -252,7 +265,7 @@ def regress(rows, targets, lam, every, R, z, gram, gram_low, moment, moment_low,
         for t in range(T):
             y[t] = targets[r, t]
         add_row(x, y, R, z, gram, gram_low, moment, moment_low)
-        if every > 0 and (r + 1) % every == 0:
+        if every > 0 and ((r + 1) % every == 0 or nearly_singular(R)):
             off = refresh(
                 R, z, gram, gram_low, moment, moment_low, scratch, scratch[d + 2], scratch[d + 3],
                 scratch[d + 4],

@@ -269,22 +269,25 @@ def learn_signals(h, values, memory):
 
 @jit_part
 def refresh_sometimes(m, settings, memory):
-    """Every so many episodes of a window, compute the factors from the sums; watch the residual."""
-    if (m % settings.W + 1) % REFRESH != 0:
-        return
+    """Compute factors from their sums, and watch the residual.
+
+    All of them every REFRESH episodes of a window; one that is nearly singular after every episode,
+    because there a rounding error of a rotation is multiplied by the condition number.
+    """
+    due = (m % settings.W + 1) % REFRESH == 0
     C, H, _, _ = memory.q.shape
     d1, d2 = memory.w.shape[2], memory.factor_r.shape[1]
     low, one, two, three = memory.low, memory.vectors[0], memory.vectors[1], memory.vectors[2]
     for h in range(H):
         for c in range(C):
-            if h + 1 < H:
+            if h + 1 < H and (due or ls.nearly_singular(memory.factor[c, h])):
                 off = ls.refresh(
                     memory.factor[c, h], memory.target[c, h], memory.gram[c, h],
                     memory.gram_low[c, h], memory.moment[c, h], memory.moment_low[c, h], low,
                     one, two[:d1], three[:d1],
                 )  # fmt: skip
                 memory.residual[0] = max(memory.residual[0], off)
-        if d2 > 0:
+        if d2 > 0 and (due or ls.nearly_singular(memory.factor_r[h])):
             off = ls.refresh(
                 memory.factor_r[h], memory.target_r[h], memory.gram_r[h], memory.gram_r_low[h],
                 memory.moment_r[h], memory.moment_r_low[h], low, one, two[:d2], three[:d2],

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from safedrift import _check
-from safedrift._check import FloatArray
+from safedrift._check import FloatArray, IntArray
 from safedrift.models.densities import (
     BaseDensity,
     Psi,
@@ -41,8 +41,8 @@ __all__ = [
     "uniform_grid",
 ]
 
-Phi = Callable[[FloatArray, int], FloatArray]
-"""phi(x (p, n), a) -> (p, d2)"""
+Phi = Callable[[FloatArray, IntArray], FloatArray]
+"""phi(x (p, n), a (p, 1)) -> (p, d2): one state and one action per row"""
 
 RULES = {"gauss-legendre": gauss_legendre, "uniform": uniform_grid}
 
@@ -80,13 +80,11 @@ class Box:
     def features_at(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
         """ψ (P, A, J, d1) times the weights of the nodes, and φ (P, A, d2), at points (P, n)."""
         y, weights = self.quadrature
-        P, J = len(points), len(weights)
-        psi, phi = np.empty((P, self.actions, J, self.d1)), np.empty((P, self.actions, self.d2))
-        for a in range(self.actions):
-            psi[:, a] = called("psi", self.psi, points, a, y, shape=(P, J, self.d1))
-            phi[:, a] = called("phi", self.phi, points, a, shape=(P, self.d2))
-        psi *= weights[:, None]
-        return psi, phi
+        P, A, J = len(points), self.actions, len(weights)
+        x, a = np.repeat(points, A, axis=0), np.tile(np.arange(A), P)[:, None]
+        psi = called("psi", self.psi, x, a, y, shape=(P * A, J, self.d1))
+        phi = called("phi", self.phi, x, a, shape=(P * A, self.d2))
+        return (psi * weights[:, None]).reshape(P, A, J, self.d1), phi.reshape(P, A, self.d2)
 
     def contains(self, points: FloatArray) -> np.ndarray:
         """Whether each of the points (..., n) lies in the box."""
@@ -117,9 +115,10 @@ def linear_kernel_on_box(
     ----------
     low, high : array (n,), or numbers
     psi : function
-        psi(x (p, n), a, y (q, n)) -> (p, q, d1), densities in y.
+        psi(x (p, n), a (p, 1), y (q, n)) -> (p, q, d1), densities in y. Row i is about state x[i]
+        and action a[i, 0]: a column of actions lines up with the rows of x.
     phi : function
-        phi(x (p, n), a) -> (p, d2).
+        phi(x (p, n), a (p, 1)) -> (p, d2).
     theta, theta_r, theta_g, thresholds
         As in `LinearKernelCMDP`.
     start : array (n,) or (I, n)

@@ -15,14 +15,14 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
 from safedrift import _check
-from safedrift._check import FloatArray
+from safedrift._check import FloatArray, IntArray
 from safedrift.models.features import rank
 from safedrift.models.quadrature import sides, vector
 
 __all__ = ["BaseDensity", "mixture", "truncated_normal"]
 
-Psi = Callable[[FloatArray, int, FloatArray], FloatArray]
-"""psi(x (p, n), a, y (q, n)) -> (p, q, d1)"""
+Psi = Callable[[FloatArray, IntArray, FloatArray], FloatArray]
+"""psi(x (p, n), a (p, 1), y (q, n)) -> (p, q, d1): one state and one action per row"""
 Sample = Callable[[FloatArray, int, int, FloatArray], FloatArray]
 """sample(x (n,), a, i, u (n,)) -> (n,): a draw from base density i, by uniforms u"""
 
@@ -30,17 +30,19 @@ Sample = Callable[[FloatArray, int, int, FloatArray], FloatArray]
 class BaseDensity(NamedTuple):
     """One base simulator on a box: its density, and an exact draw from it."""
 
-    density: Callable[[FloatArray, int, FloatArray], FloatArray]  # (p, n), a, (q, n) -> (p, q)
-    sample: Callable[[FloatArray, int, FloatArray], FloatArray]  # (n,), a, (n,) -> (n,)
+    density: Callable[[FloatArray, IntArray, FloatArray], FloatArray]
+    """(p, n), (p, 1), (q, n) -> (p, q)"""
+    sample: Callable[[FloatArray, int, FloatArray], FloatArray]
+    """(n,), a, (n,) -> (n,)"""
 
 
 def truncated_normal(
-    mean: Callable[[FloatArray, int], FloatArray],
+    mean: Callable[[FloatArray, IntArray], FloatArray],
     spread: ArrayLike,
     low: ArrayLike,
     high: ArrayLike,
 ) -> BaseDensity:
-    """Normal around mean(x (p, n), a) -> (p, n), independent coordinates, cut off at the box.
+    """Normal around mean(x (p, n), a (p, 1)) -> (p, n), independent coordinates, cut at the box.
 
     `spread` is the standard deviation before the cut, one for all coordinates or one for each (n,).
     """
@@ -49,7 +51,7 @@ def truncated_normal(
     sd = vector("spread", spread, 1 if rank(spread) == 0 else lower.size)
     _check.everywhere("spread", sd, sd > 0, "> 0")
 
-    def cut(x: FloatArray, a: int) -> tuple[FloatArray, ...]:
+    def cut(x: FloatArray, a: IntArray) -> tuple[FloatArray, ...]:
         """Centre, side, and the normal's distribution function at the ends of the box: (p, n)."""
         centre = called("mean", mean, x, a, shape=x.shape)
         # Left of the box it is the upper tail that counts: mirrored, it keeps its digits.
@@ -59,14 +61,14 @@ def truncated_normal(
         _check.everywhere("mean(x, a)", centre, ok, "within 36 spreads of the box")
         return centre, side, left, right
 
-    def density(x: FloatArray, a: int, y: FloatArray) -> FloatArray:
+    def density(x: FloatArray, a: IntArray, y: FloatArray) -> FloatArray:
         centre, _, left, right = cut(x, a)
         z = (y[None] - centre[:, None]) / sd
         height = 1 / (np.sqrt(2 * np.pi) * sd * np.abs(right - left))
         return np.asarray((np.exp(-0.5 * z * z) * height[:, None]).prod(axis=-1))
 
     def sample(x: FloatArray, a: int, u: FloatArray) -> FloatArray:
-        centre, side, left, right = (part[0] for part in cut(x[None], a))
+        centre, side, left, right = (part[0] for part in cut(x[None], np.array([[a]])))
         z = side * ndtri(left + u * (right - left))
         return np.asarray(np.clip(centre + sd * z, lower, upper))
 
@@ -81,7 +83,7 @@ def mixture(bases: Sequence[BaseDensity]) -> tuple[Psi, Sample]:
     for i, base in enumerate(listed):
         _check.kind(f"bases[{i}]", base, BaseDensity)
 
-    def psi(x: FloatArray, a: int, y: FloatArray) -> FloatArray:
+    def psi(x: FloatArray, a: IntArray, y: FloatArray) -> FloatArray:
         return np.stack([base.density(x, a, y) for base in listed], axis=-1)
 
     def sample(x: FloatArray, a: int, i: int, u: FloatArray) -> FloatArray:
@@ -103,11 +105,19 @@ def called(
     name: str, function: Callable[..., FloatArray], *arguments: Any, shape: tuple[int, ...]
 ) -> FloatArray:
     """Return function(*arguments), checked to be an array of `shape`."""
-    described = (f"array {x.shape}" if isinstance(x, np.ndarray) else f"{x}" for x in arguments)
-    call = f"{name}({', '.join(described)})"
     try:
         values = function(*arguments)
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
+        call = _described(name, arguments)
         raise ValueError(f"{call} must be an array of shape {shape}; got {problem}") from error
-    return _check.floats(call, values, shape)
+    array = np.asarray(values)
+    if array.dtype == np.float64 and array.shape == shape and np.isfinite(array).all():
+        return array
+    return _check.floats(_described(name, arguments), values, shape)
+
+
+def _described(name: str, arguments: tuple[Any, ...]) -> str:
+    """A call in words, arrays by their shapes."""
+    words = (f"array {x.shape}" if isinstance(x, np.ndarray) else f"{x}" for x in arguments)
+    return f"{name}({', '.join(words)})"

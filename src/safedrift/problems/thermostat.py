@@ -36,13 +36,13 @@ from __future__ import annotations
 import numpy as np
 
 from safedrift import _check
-from safedrift._check import FloatArray
+from safedrift._check import FloatArray, IntArray
 from safedrift.models import LinearKernelCMDP, drift, linear_kernel_on_box
 from safedrift.models.box import BaseDensity, mixture, truncated_normal
 
 _LOWEST, _RANGE = 10.0, 16.0  # °C at x = 0, and from there to x = 1
 _START = 18.0  # °C
-_POWER = (0.0, 0.5, 1.0)  # per action
+_POWER = np.array([0.0, 0.5, 1.0])  # per action
 _OUTSIDE = (-4.0, 4.0, 12.0)  # °C of cold, cool and mild air
 _LOSS = 0.12  # of the difference to outside, per step
 _HEAT = 5.0  # °C per step at full power
@@ -90,7 +90,7 @@ def thermostat(
 def _air(outside: float) -> BaseDensity:
     """Density of the next state while the air outside has a given temperature."""
 
-    def mean(x: FloatArray, a: int) -> FloatArray:
+    def mean(x: FloatArray, a: IntArray) -> FloatArray:
         T = _LOWEST + _RANGE * x
         after = T + _LOSS * (outside - T) + _HEAT * _POWER[a]
         away = (after - _LOWEST) / _RANGE - 0.5  # from the middle of the box
@@ -99,8 +99,8 @@ def _air(outside: float) -> BaseDensity:
     return truncated_normal(mean, _SPREAD / _RANGE, 0.0, 1.0)
 
 
-def _features(x: FloatArray, a: int) -> FloatArray:
-    """φ(x (p, 1), a) = (share of the power saved, comfort)/√2: (p, 2)."""
-    T = _LOWEST + _RANGE * x[:, 0]
+def _features(x: FloatArray, a: IntArray) -> FloatArray:
+    """φ(x (p, 1), a (p, 1)) = (share of the power saved, comfort)/√2: (p, 2)."""
+    T = _LOWEST + _RANGE * x
     comfort = np.exp(-0.5 * ((T - _BEST) / _WIDTH) ** 2)
-    return np.asarray(np.stack((np.full(T.size, 1 - _POWER[a]), comfort), axis=1) / np.sqrt(2))
+    return np.asarray(np.hstack((1 - _POWER[a], comfort)) / np.sqrt(2))
