@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench studies clean
 
 demo: .venv/ready  ## run PROPD-PPO in the drifting maze and leave a page to look at
 	$(BIN)/safedrift run maze --episodes 20000 --out demo --force
@@ -20,6 +20,10 @@ check: .venv/ready  ## ruff and mypy only, mending what can be mended
 
 bench: .venv/ready  ## side-by-side benchmarks: a table, and JSON in benchmarks/results
 	$(BIN)/python benchmarks/bench.py --json benchmarks/results/bench.json
+
+studies: .venv/ready  ## the pictures of docs/linear.md, anew (about five minutes)
+	$(BIN)/python studies/features_against_tables.py --out docs
+	$(BIN)/python studies/nodes.py --out docs
 
 .venv/ready: pyproject.toml
 	$(PYTHON) -m venv .venv

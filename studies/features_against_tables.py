@@ -22,7 +22,7 @@ from rich.progress import track
 
 import safedrift as sd
 
-M, A, H, N, EVERY, GAMMA = 60_000, 4, 6, 3, 20, 0.4
+M, A, H, N, EVERY, GAMMA = 60_000, 4, 6, 3, 5, 0.4
 SIZES, SEEDS, LEVEL = (25, 50, 100, 200), range(3), 0.3
 NAMES = {"table": "Algorithm 3 (counts)", "linear": "Algorithm 2 (features)"}
 COLOURS = {"table": "#D55E00", "linear": "#0072B2"}
@@ -84,8 +84,9 @@ def draw(found, curves, path):
             mean = np.mean(curves[S, kind], axis=0)
             left.plot(n, mean, style, color=COLOURS[kind],
                       label=name if S == SIZES[-1] else None)  # fmt: skip
-            if S in (SIZES[0], SIZES[-1]) and kind == "table":
-                left.annotate(f"S = {S}", (n[n.size // 8], mean[n.size // 8]), fontsize=8)
+            if kind == "table":
+                at = np.flatnonzero(mean < 0.6)[0]
+                left.annotate(f"S = {S}", (n[at], 0.6), fontsize=8, rotation=-60, ha="left")
     left.axhline(LEVEL, color="0.7", lw=0.8)
     left.set(xscale="log", xlabel="episodes n", ylabel="DR(n) / DR of the uniform policy",
              ylim=(0, 1.2), title=f"one blend of {N} simulators, A = {A}, H = {H}")  # fmt: skip
@@ -99,6 +100,8 @@ def draw(found, curves, path):
                            xytext=(0, 6), textcoords="offset points", ha="center")  # fmt: skip
     right.set(xscale="log", yscale="log", xlabel="pairs S*A", ylabel="episodes",
               title=f"episodes until DR(n) stays below {LEVEL} of uniform's")  # fmt: skip
+    right.set_xticks([S * A for S in SIZES], [S * A for S in SIZES])
+    right.minorticks_off()
     right.margins(y=0.15)
     right.legend(frameon=False, fontsize=9)
     for axes in (left, right):

@@ -3,6 +3,7 @@
 import itertools
 import re
 
+import numba
 import numpy as np
 import pytest
 from scipy import stats
@@ -17,6 +18,11 @@ from safedrift.oracles import evaluate_episodes
 A, K, H, M, D1 = 2, 2, 2, 2, 2
 ONE_SENTENCE = re.compile(r"[^\n]+ must be [^\n]+; got [^\n]+")
 KERNEL = "each kernel P(.|x,a) must be "
+
+
+def column(rows, action=0):
+    """The same action for each of the rows."""
+    return np.full((rows, 1), action)
 
 
 def put(array, index, value):
@@ -78,8 +84,8 @@ def test_the_small_world_is_valid():
 
 # ---------------------------------------------------------------- on a box: refused
 
-NODES = (5, 4, D1)  # points, nodes, components
-PSI = "psi(array (5, 1), 0, array (4, 1)) must be "
+PSI = "psi(array (10, 1), array (10, 1), array (4, 1)) must be "  # 5 points, 2 actions, 4 nodes
+PHI = "phi(array (10, 1), array (10, 1)) must be "
 
 
 def filled(value, place=(3, 2, 1)):
@@ -98,26 +104,28 @@ BOXES = {
     "psi returns nan": ({"psi": filled(np.nan)}, PSI + "finite; got nan at index (3, 2, 1)"),
     "psi returns inf": ({"psi": filled(-np.inf)}, PSI + "finite; got -inf at index (3, 2, 1)"),
     "psi returns text": ({"psi": lambda x, a, y: "dense"}, PSI + "an array of numbers; got str"),
-    "psi returns None": ({"psi": lambda x, a, y: None}, PSI + "an array of shape (5, 4, 2);"),
-    "psi of other shape": ({"psi": lambda x, a, y: np.ones((4, 5, 2))},
-                           PSI + "an array of shape (5, 4, 2); got shape (4, 5, 2)"),
-    "psi of another d1": ({"psi": lambda x, a, y: np.ones((5, 4, 1))},
-                          PSI + "an array of shape (5, 4, 2); got shape (5, 4, 1)"),
+    "psi returns None": ({"psi": lambda x, a, y: None}, PSI + "an array of shape (10, 4, 2);"),
+    "psi returns a ragged list": ({"psi": lambda x, a, y: [[1.0], [1.0, 2.0]]},
+                                  PSI + "an array of numbers; got list"),
+    "psi of other shape": ({"psi": lambda x, a, y: np.ones((4, 10, 2))},
+                           PSI + "an array of shape (10, 4, 2); got shape (4, 10, 2)"),
+    "psi of another d1": ({"psi": lambda x, a, y: np.ones((10, 4, 1))},
+                          PSI + "an array of shape (10, 4, 2); got shape (10, 4, 1)"),
     "psi adds x and y": ({"psi": lambda x, a, y: x + y},
-                         PSI + "an array of shape (5, 4, 2); got ValueError: operands"),
+                         PSI + "an array of shape (10, 4, 2); got ValueError: operands"),
     "psi of one argument": ({"psi": lambda x: x},
-                            PSI + "an array of shape (5, 4, 2); got TypeError: "),
-    "psi writes to x": ({"psi": lambda x, a, y: x.fill(0)},
-                        PSI + "an array of shape (5, 4, 2); got ValueError: assignment"),
+                            PSI + "an array of shape (10, 4, 2); got TypeError: "),
+    "psi writes to y": ({"psi": lambda x, a, y: y.fill(0)},
+                        PSI + "an array of shape (10, 4, 2); got ValueError: assignment"),
     "psi wrong for the second action": (
-        {"psi": lambda x, a, y: flat_and_steep(x, a, y)[a:]},
-        "psi(array (5, 1), 1, array (4, 1)) must be an array of shape (5, 4, 2); got shape (4,"),
+        {"psi": lambda x, a, y: flat_and_steep(x, a, y) / (1 - a)[:, :, None]},
+        PSI + "finite; got inf at index (1, 0, 0)"),
     "phi looks too far": ({"phi": lambda x, a: x[:, 1]},
-                          "phi(array (5, 1), 0) must be an array of shape (5, 2); got IndexError:"),
+                          PHI + "an array of shape (10, 2); got IndexError: "),
     "phi returns nan": ({"phi": lambda x, a: put(here_and_there(x, a), (4, 0), np.nan)},
-                        "phi(array (5, 1), 0) must be finite; got nan at index (4, 0)"),
+                        PHI + "finite; got nan at index (4, 0)"),
     "phi of another d2": ({"phi": lambda x, a: x},
-                          "phi(array (5, 1), 0) must be an array of shape (5, 2); got shape (5,"),
+                          PHI + "an array of shape (10, 2); got shape (10, 1)"),
     "phi too long": ({"phi": lambda x, a: 2 * here_and_there(x, a), "theta_r": np.zeros((M, H, 2)),
                       "theta_g": np.zeros((M, K, H, 2))}, "the norm of phi must be at most 1 ("),
     "no kernel": ({"psi": lambda x, a, y: 1.01 * flat_and_steep(x, a, y), "sample": None},
@@ -126,7 +134,7 @@ BOXES = {
     "negative kernel": ({"psi": filled(-3.0, (3, 0, 1)), "sample": None, "tolerance": 0.1},
                         KERNEL),
     "negative density": ({"psi": filled(-0.125)},
-                         "psi with sample must be >= 0; got -0.125 at index (3, 0, 2, 1)"),
+                         "psi with sample must be >= 0; got -0.125 at index (1, 1, 2, 1)"),
     "no densities": ({"psi": unbalanced, "theta": np.full((M, H, D1), 0.5)},
                      "the integral of each component of psi with sample must be 1 within 0.001 "
                      "(more nodes, or densities that stay inside the box); got "),
@@ -177,6 +185,7 @@ BOXES = {
 }  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:divide by zero")
 @pytest.mark.parametrize(("changes", "start"), BOXES.values(), ids=BOXES)
 def test_refused_on_a_box(changes, start):
     assert_refused(start, linear_kernel_on_box, **on_box() | changes)
@@ -186,6 +195,7 @@ def middle(x, a):
     return np.full_like(x, 0.5)
 
 
+MEAN = "mean(array (3, 1), array (3, 1)) must be "
 DENSITIES = {
     "mean no function": ({"mean": 0.5}, "mean must be a function; got float"),
     "spread 0": ({"spread": 0}, "spread must be > 0; got 0.0 at index 0"),
@@ -193,10 +203,10 @@ DENSITIES = {
     "spread of another n": ({"spread": [1, 1]}, "spread must be an array of shape (1,);"),
     "spread infinite": ({"spread": np.inf}, "spread must be finite; got inf"),
     "mean of other shape": ({"mean": lambda x, a: x[0]},
-                            "mean(array (3, 1), 0) must be an array of shape (3, 1); got shape"),
-    "mean raises": ({"mean": lambda x, a: x[9]}, "mean(array (3, 1), 0) must be an array of shape"),
+                            MEAN + "an array of shape (3, 1); got shape"),
+    "mean raises": ({"mean": lambda x, a: x[9]}, MEAN + "an array of shape (3, 1); got IndexError"),
     "mean not finite": ({"mean": lambda x, a: x / 0 - x / 0},
-                        "mean(array (3, 1), 0) must be finite; got nan"),
+                        MEAN + "finite; got nan"),
     "mean far above": ({"mean": lambda x, a: x + 5},
                        "mean(x, a) must be within 36 spreads of the box; got 5.0 at index (0, 0)"),
     "mean far below": ({"mean": lambda x, a: x - 9},
@@ -209,7 +219,7 @@ DENSITIES = {
 def test_truncated_normals_are_checked(changes, start):
     def use(**options):
         base = box.truncated_normal(**options)
-        base.density(np.zeros((3, 1)), 0, np.zeros((2, 1)))
+        base.density(np.zeros((3, 1)), column(3), np.zeros((2, 1)))
 
     assert_refused(start, use, **{"mean": middle, "spread": 0.1, "low": 0, "high": 1} | changes)
 
@@ -328,7 +338,7 @@ def test_quadrature_error_is_the_largest_miss_and_falls(rule, nodes):
     for count in nodes:
         world = cut_off(count, rule)
         y, weights = world.box.quadrature
-        sums = world.box.psi(world.box.points, 0, y).transpose(2, 0, 1) @ weights
+        sums = world.box.psi(world.box.points, column(world.S), y).transpose(2, 0, 1) @ weights
         expected = np.abs(0.8 * sums[0] + 0.2 * sums[1] - 1).max()
         assert world.quadrature_error == pytest.approx(expected, abs=1e-15)
         errors.append(world.quadrature_error)
@@ -368,7 +378,7 @@ def test_values_converge_with_the_nodes():
 def test_the_tables_of_a_box_are_normalised():
     world = cut_off(10)
     (points, (y, weights)) = world.box.points, world.box.quadrature
-    p = (world.box.psi(points, 0, y) @ [0.8, 0.2]) * weights
+    p = (world.box.psi(points, column(world.S), y) @ [0.8, 0.2]) * weights
     assert np.abs(p.sum(axis=1) - 1).max() > 1e-4
     P = world.at(0).dense_transitions()
     np.testing.assert_allclose(P[:, :, 0, :10], np.tile(p / p.sum(axis=1)[:, None], (3, 1, 1)))
@@ -400,8 +410,9 @@ def test_features_of_the_nodes_are_those_of_the_functions():
     J = weights.size
     x = world.box.points
     np.testing.assert_array_equal(x[:J], y)
-    psi = np.stack([world.box.psi(x, a, y) * weights[:, None] for a in range(world.A)], axis=1)
-    phi = np.stack([world.box.phi(x, a) for a in range(world.A)], axis=1)
+    actions = [column(world.S, a) for a in range(world.A)]
+    psi = np.stack([world.box.psi(x, a, y) * weights[:, None] for a in actions], axis=1)
+    phi = np.stack([world.box.phi(x, a) for a in actions], axis=1)
     dense_psi, dense_phi = dense_features(world)
     np.testing.assert_allclose(dense_psi[0][:, :, :J], psi, atol=1e-15)
     assert not dense_psi[0][:, :, J:].any()  # nothing moves to a first state
@@ -411,9 +422,10 @@ def test_features_of_the_nodes_are_those_of_the_functions():
         assert got_psi.shape == (len(points), world.A, J, world.d1)
         assert got_phi.shape == (len(points), world.A, world.d2)
         for a in range(world.A):
-            wanted = world.box.psi(points, a, y) * weights[:, None]
+            action = column(len(points), a)
+            wanted = world.box.psi(points, action, y) * weights[:, None]
             np.testing.assert_allclose(got_psi[:, a], wanted, atol=1e-15)
-            np.testing.assert_allclose(got_phi[:, a], world.box.phi(points, a), atol=1e-15)
+            np.testing.assert_allclose(got_phi[:, a], world.box.phi(points, action), atol=1e-15)
     assert finite_world().features_at is None
 
 
@@ -425,8 +437,47 @@ def test_features_anywhere_are_checked():
 
     world = linear_kernel_on_box(**on_box() | {"phi": phi})
     assert_refused(
-        "phi(array (1, 1), 0) must be finite; got nan", world.features_at, np.array([[0.123]])
+        "phi(array (2, 1), array (2, 1)) must be finite; got nan",
+        world.features_at,
+        np.array([[0.123]]),
     )
+
+
+@pytest.mark.parametrize("kind", [list, np.float32, np.asfortranarray])
+def test_functions_may_return_any_array(kind):
+    """And what the kernels get is float64, in C order and theirs to write on."""
+
+    def psi(x, a, y):
+        return flat_and_steep(x, a, y).tolist() if kind is list else kind(flat_and_steep(x, a, y))
+
+    def phi(x, a):
+        return here_and_there(x, a).tolist() if kind is list else kind(here_and_there(x, a))
+
+    tolerance = 1e-6 if kind is np.float32 else 1e-15
+    world = linear_kernel_on_box(**on_box() | {"psi": psi, "phi": phi})
+    expected = linear_kernel_on_box(**on_box())
+    for got, wanted in zip(
+        world.features_at(np.array([[0.2], [0.3]])),
+        expected.features_at(np.array([[0.2], [0.3]])),
+        strict=True,
+    ):
+        np.testing.assert_allclose(got, wanted, rtol=0, atol=tolerance)
+        assert numba.typeof(got) == numba.typeof(np.zeros(got.shape))
+
+
+def test_features_are_not_the_users_arrays():
+    kept = np.zeros((A, 2))
+
+    def phi(x, a):
+        if len(x) > A:
+            return here_and_there(x, a)
+        kept[:] = here_and_there(x, a)
+        return kept
+
+    world = linear_kernel_on_box(**on_box() | {"phi": phi})
+    first, second = (world.features_at(np.array([[x]]))[1] for x in (0.2, 0.9))
+    assert first[0, 0, 0] == 0.2
+    assert second[0, 0, 0] == 0.9
 
 
 def test_contains():
@@ -450,7 +501,7 @@ def up_or_stay(x, a, y):
     """p_1 = 1; p_2 = 2y after action 0 and x 2y + (1-x) 2(1-y) after action 1."""
     up = np.tile(2 * y[:, 0], (len(x), 1))
     here = x * up + (1 - x) * (2 - up)
-    return np.stack([np.ones_like(up), up if a == 0 else here], axis=-1)
+    return np.stack([np.ones_like(up), np.where(a == 0, up, here)], axis=-1)
 
 
 @pytest.mark.parametrize("nodes", [2, 3, 8])
@@ -509,7 +560,7 @@ def test_truncated_normals_keep_their_digits_in_the_tails(mean, spread):
     base = box.truncated_normal(lambda x, a: x, spread, 0, 1)
     other = truncnorm(mean, spread)
     x, y = np.array([[mean]]), np.linspace(0, 1, 21)
-    np.testing.assert_allclose(base.density(x, 0, y[:, None])[0], other.pdf(y), rtol=1e-9)
+    np.testing.assert_allclose(base.density(x, column(1), y[:, None])[0], other.pdf(y), rtol=1e-9)
     u = np.array([0, 1e-12, 1e-3, 0.2, 0.5, 0.9, 1 - 1e-6])
     drawn = [float(base.sample(x[0], 0, np.array([each]))[0]) for each in u]
     np.testing.assert_allclose(drawn, other.ppf(u), rtol=0, atol=1e-9)
@@ -525,7 +576,7 @@ def test_coordinates_are_drawn_independently_with_their_own_spread():
     np.testing.assert_allclose(base.sample(x, 1, u), wanted, atol=1e-10)
     y = np.array([[0.5, 0.0], [0.1, 1.9], [0.9, -0.9]])
     wanted = first.pdf(y[:, 0]) * second.pdf(y[:, 1])
-    np.testing.assert_allclose(base.density(x[None], 1, y), wanted[None], rtol=1e-10)
+    np.testing.assert_allclose(base.density(x[None], column(1, 1), y), wanted[None], rtol=1e-10)
 
 
 def three_bases(theta, x0=0.4):

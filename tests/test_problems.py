@@ -396,7 +396,8 @@ def test_room_on_paper():
     # A draw by u = 1/2 is the median, far from the edges of the box the mean.
     drawn = world.box.sample(np.array([10 / 16]), 1, COOL, np.array([0.5]))
     assert celsius(drawn[0]) == pytest.approx(20.495, abs=1e-3)
-    rewards, comfort = np.sqrt(2) * world.box.phi((np.array([[20], [18], [22]]) - 10) / 16, 1).T
+    x, half = (np.array([[20], [18], [22]]) - 10) / 16, np.ones((3, 1), int)
+    rewards, comfort = np.sqrt(2) * world.box.phi(x, half).T
     np.testing.assert_allclose(rewards, 0.5)
     np.testing.assert_allclose(comfort, np.exp([0, -0.5, -0.5]))
     assert celsius(world.box.points[world.initial == 1]) == pytest.approx(18)

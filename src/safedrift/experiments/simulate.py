@@ -28,7 +28,8 @@ Progress = Callable[[str, int, int], None]
 """Called with (stage, episodes done, episodes in all)."""
 
 _POLICY_BYTES = 32 * 2**20  # of policies kept between learning and measuring
-_CHUNK = 1024
+_CHUNK = 1024  # episodes between two reports of progress;
+_CHUNK_ON_BOX = 32  # fewer where an episode takes milliseconds
 
 
 def seeds(seed: int) -> dict[str, np.random.SeedSequence]:
@@ -117,11 +118,12 @@ def _learn(
     records = []
     trajectory = simulation.make_trajectory(H, K)
     draws = world_uniforms(world)
+    chunk = _CHUNK if refinement is None else _CHUNK_ON_BOX
     done = written = 0
     while done < M:
-        # A chunk ends after _CHUNK episodes or when its policies fill their share of memory.
-        ahead = np.flatnonzero(measured[done : done + _CHUNK])
-        B = min(_CHUNK, M - done) if ahead.size <= per_chunk else int(ahead[per_chunk])
+        # A chunk ends after `chunk` episodes or when its policies fill their share of memory.
+        ahead = np.flatnonzero(measured[done : done + chunk])
+        B = min(chunk, M - done) if ahead.size <= per_chunk else int(ahead[per_chunk])
         ahead = ahead[ahead < B]
         policies = np.empty((ahead.size, H, S, A))
         learner.reserve(B)

@@ -84,7 +84,9 @@ class Box:
         x, a = np.repeat(points, A, axis=0), np.tile(np.arange(A), P)[:, None]
         psi = called("psi", self.psi, x, a, y, shape=(P * A, J, self.d1))
         phi = called("phi", self.phi, x, a, shape=(P * A, self.d2))
-        return (psi * weights[:, None]).reshape(P, A, J, self.d1), phi.reshape(P, A, self.d2)
+        # In arrays of our own: the user may keep and change what the functions returned.
+        psi, phi = np.multiply(psi, weights[:, None], order="C"), np.array(phi, order="C")
+        return psi.reshape(P, A, J, self.d1), phi.reshape(P, A, self.d2)
 
     def contains(self, points: FloatArray) -> np.ndarray:
         """Whether each of the points (..., n) lies in the box."""

@@ -111,9 +111,9 @@ def called(
         problem = f"{type(error).__name__}: {error}"
         call = _described(name, arguments)
         raise ValueError(f"{call} must be an array of shape {shape}; got {problem}") from error
-    array = np.asarray(values)
-    if array.dtype == np.float64 and array.shape == shape and np.isfinite(array).all():
-        return array
+    fits = isinstance(values, np.ndarray) and values.dtype == np.float64 and values.shape == shape
+    if fits and np.isfinite(values).all():  # a shortcut: no copy
+        return values
     return _check.floats(_described(name, arguments), values, shape)
 
 

@@ -127,6 +127,8 @@ class LinearKernelCMDP:
         convex = psi.min() >= 0 and self.theta.min() >= 0
         worst = 0.0
         for h in range(self.H):
+            if h and self._shared and np.array_equal(self.theta[:, h], self.theta[:, h - 1]):
+                continue  # the same kernels again
             rows, entries = self._rows(h), self._entries(h)
             for episodes in self._blocks(self.theta[:, h], entries.stop - entries.start):
                 theta = self.theta[episodes, h].T  # (d1, block)
@@ -166,6 +168,9 @@ class LinearKernelCMDP:
             signals.append((f"utilities <phi, theta_g[:, {k}]>", self.theta_g[:, k]))
         for name, theta in signals:
             for h in range(self.H):
+                alike = self.features.phi.shape[0] == 1
+                if h and alike and np.array_equal(theta[:, h], theta[:, h - 1]):
+                    continue  # the same signals again
                 for episodes in self._blocks(theta[:, h], self.S * self.A):
                     values = self._signal(theta[episodes, h], h)
                     wrong = ~((values >= -ROUNDING) & (values <= 1 + ROUNDING))
