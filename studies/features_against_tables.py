@@ -83,7 +83,7 @@ def draw(found, curves, path):
         for kind, name in NAMES.items():
             mean = np.mean(curves[S, kind], axis=0)
             left.plot(n, mean, style, color=COLOURS[kind],
-                      label=name if S == SIZES[-1] else None)  # fmt: skip
+                      label=name if SIZES[-1] == S else None)  # fmt: skip
             if kind == "table":
                 at = np.flatnonzero(mean < 0.6)[0]
                 left.annotate(f"S = {S}", (n[at], 0.6), fontsize=8, rotation=-60, ha="left")

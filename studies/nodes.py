@@ -101,9 +101,9 @@ def draw(found, path):
     figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.2))
     for rule, colour in COLOURS.items():
         rows = found[rule]
-        for key, marker in (("regret_error", "o-"), ("shortfall_error", "s--")):
+        for name, key, marker in (("DR", "regret_error", "o-"), ("CV", "shortfall_error", "s--")):
             left.plot([row["nodes"] for row in rows], [row[key] for row in rows], marker,
-                      color=colour, ms=5, label=f"{'DR' if key[0] == 'r' else 'CV'}, {rule}")  # fmt: skip
+                      color=colour, ms=5, label=f"{name}, {rule}")  # fmt: skip
     left.set(xscale="log", yscale="log", xlabel="nodes", ylabel="per episode",
              title=f"same episodes: |value - value at {FINEST} nodes|")  # fmt: skip
     ticks = [16, 32, 64, 128]
@@ -113,7 +113,6 @@ def draw(found, path):
         spread = [np.std(row[key], ddof=1) / np.sqrt(len(row[key])) for row in found["own"]]
         right.errorbar([row["nodes"] for row in found["own"]], means, spread, fmt="o-",
                        color=colour, capsize=3, label=name)  # fmt: skip
-        right.axhline(found["finest"][key], color=colour, lw=0.8, ls=":")
     right.set(xscale="log", xlabel="nodes", ylabel="per episode",
               title=f"own episodes: mean and standard error, {len(SEEDS)} seeds")  # fmt: skip
     for axes in (left, right):
