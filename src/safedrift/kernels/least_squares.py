@@ -199,12 +199,12 @@ TILE = 128  # points whose vectors fit into the first-level cache
 
 
 @jit_inline
-def dots(w, x, start, end, mean):
-    """mean ← ⟨x, w⟩ for the points start .. end of x (d, points)."""
-    for p in range(start, end):
+def dots(w, x, mean):
+    """mean ← ⟨x, w⟩ for all points of x (d, points)."""
+    for p in range(mean.size):
         mean[p] = 0.0
     for i in range(w.size):
-        for p in range(start, end):
+        for p in range(mean.size):
             mean[p] += w[i] * x[i, p]
 
 

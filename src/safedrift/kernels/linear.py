@@ -91,39 +91,22 @@ def evaluate(m, settings, features, memory):
     """
     C, H, A, S = memory.q.shape
     K = memory.mu.size
-    pairs = np.uint64(A * S)
     block, past = m // settings.W, m % settings.W
     for h in range(H - 1, -1, -1):  # Alg. 2, line 2
-        if h + 1 < H:
-            for s in range(S):
-                for a in range(A):
-                    # Alg. 2, line 5: φ^m. (Line 3, the Gram matrix, is kept as a factor.)
-                    integrate(row_of(h, s, a, S, A, features), h, features, memory)
-                    for c in range(C):
-                        for i in range(memory.sums.shape[1]):
-                            memory.feature[c, i, a * S + s] = memory.sums[c, i]
-        for c in range(1 + K):
-            reward_coefficients(c, h, settings.lam, features, memory)
-        reward_norms(h, pairs, settings.lam, features, memory)
-        for c in range(C):
-            scale, scale_r, lv = multipliers(c, h, block, past, K, settings)
-            if h + 1 < H:  # Alg. 2, lines 3 and 4
+        if h + 1 < H:  # after the last step V = 0: nothing to regress, no bonus
+            for c in range(C):  # Alg. 2, lines 3 and 4; Λ is kept as a factor
                 ls.solve(memory.factor[c, h], memory.target[c, h, 0], memory.w[c, h])
-            for start in range(np.uint64(0), pairs, np.uint64(ls.TILE)):
-                end = min(start + np.uint64(ls.TILE), pairs)
-                predict_reward(c if c <= K else c - K, h, start, end, features, memory)
-                if h + 1 < H:
-                    ls.dots(memory.w[c, h], memory.feature[c], start, end, memory.mean)
-                    if c <= K:  # Alg. 2, line 6
-                        ls.norms(
-                            memory.factor[c, h], memory.feature[c], start, end, memory.solved,
-                            memory.norm,
-                        )  # fmt: skip
-                else:
-                    for p in range(start, end):
-                        memory.mean[p] = 0.0
-                        memory.norm[p] = 0.0
-                finish(c, h, start, end, scale, scale_r, lv, c <= K, memory)
+            value_features(h, features, memory)  # Alg. 2, line 5
+        for c in range(1 + K):
+            # Alg. 2, lines 6 and 7: β, LV, and Γ_⋄
+            scale, _, _ = multipliers(c, h, block, past, K, settings)
+            value_bonus(c, h, scale, memory)
+        for c in range(1 + K):
+            reward_coefficients(c, h, settings.lam, features, memory)  # Alg. 2, lines 8 and 9
+        reward_norms(h, settings.lam, features, memory)  # Alg. 2, line 10, without β
+        for c in range(C):
+            _, scale_r, lv = multipliers(c, h, block, past, K, settings)
+            predict(c, h, scale_r, lv, features, memory)  # Alg. 2, line 11
             for s in range(S):
                 memory.v[c, h, s] = 0.0
             for a in range(A):  # Alg. 2, line 12
@@ -159,6 +142,19 @@ def integrate(row, h, features, memory):
 
 
 @jit_inline
+def value_features(h, features, memory):
+    """φ^m(x, a) = ∫ψ(x,a,x') V^m(x') dx' of all pairs and channels."""
+    C, d1 = memory.sums.shape
+    _, A, S = memory.pi.shape
+    for s in range(S):
+        for a in range(A):
+            integrate(row_of(h, s, a, S, A, features), h, features, memory)
+            for c in range(C):
+                for i in range(d1):
+                    memory.feature[c, i, a * S + s] = memory.sums[c, i]
+
+
+@jit_inline
 def multipliers(c, h, block, past, K, settings):
     """What the two norms of channel c are multiplied with, and LV."""
     if c > K:
@@ -166,16 +162,28 @@ def multipliers(c, h, block, past, K, settings):
     # β; where the drift is known, the repaired LV lets it grow with √n instead.
     scale, scale_r, lv = settings.beta[h], settings.beta_r[h], 0.0
     if c >= 1:
-        lv = settings.LV[block, c - 1, h]  # Alg. 2, line 7
+        lv = settings.LV[block, c - 1, h]
         scale += settings.spread_P[block, h] * np.sqrt(float(past))
         scale_r += settings.spread_g[block, c - 1, h] * np.sqrt(float(past))
     return scale, scale_r, lv
 
 
 @jit_inline
+def value_bonus(c, h, scale, memory):
+    """Γ_⋄ = β ‖φ^m‖_{Λ⁻¹} of all pairs, for a channel with bonus."""
+    pairs = np.uint64(memory.norm.size)
+    if h + 1 < memory.pi.shape[0]:
+        for start in range(np.uint64(0), pairs, np.uint64(ls.TILE)):
+            end = min(start + np.uint64(ls.TILE), pairs)
+            ls.norms(memory.factor[c, h], memory.feature[c], start, end, memory.solved, memory.norm)
+            for p in range(start, end):
+                memory.bonus[c, h, p] = scale * memory.norm[p]
+
+
+@jit_inline
 def reward_coefficients(c, h, lam, features, memory):
-    """u = Λ⁻¹ Σ φ ⋄."""
-    if features.one_hot:  # Alg. 2, lines 8 and 9: Λ is diagonal, visits + λ
+    """u = Λ⁻¹ Σ φ ⋄; with one-hot features Λ is diagonal, visits + λ."""
+    if features.one_hot:
         for p in range(memory.u.shape[2]):
             memory.u[c, h, p] = memory.gain[c, h, p] / (memory.visits[h, p] + lam)
     else:
@@ -183,8 +191,9 @@ def reward_coefficients(c, h, lam, features, memory):
 
 
 @jit_inline
-def reward_norms(h, pairs, lam, features, memory):
-    """norm_r ← ‖φ‖_{Λ⁻¹} of all pairs, the same for all channels (Alg. 2, line 10)."""
+def reward_norms(h, lam, features, memory):
+    """norm_r ← ‖φ‖_{Λ⁻¹} of all pairs, the same for all channels."""
+    pairs = np.uint64(memory.norm_r.size)
     if features.one_hot:
         for p in range(pairs):
             memory.norm_r[p] = 1.0 / np.sqrt(memory.visits[h, p] + lam)
@@ -198,27 +207,27 @@ def reward_norms(h, pairs, lam, features, memory):
 
 
 @jit_inline
-def predict_reward(c, h, start, end, features, memory):
-    """mean_r ← ⟨φ, u⟩ for the pairs start .. end."""
+def predict(c, h, scale_r, lv, features, memory):
+    """Q = ⟨φ, u⟩ + ⟨φ^m, w⟩ + bonuses + LV, clipped to [0, H-h+1]; no bonus in channels above K."""
+    H, K = memory.pi.shape[0], memory.mu.size
+    source = c if c <= K else c - K
+    most = float(H - h)
     if features.one_hot:
-        for p in range(start, end):
-            memory.mean_r[p] = memory.u[c, h, p]
+        for p in range(memory.mean_r.size):
+            memory.mean_r[p] = memory.u[source, h, p]
     else:
         step = h if features.phi.shape[0] > 1 else 0
-        ls.dots(memory.u[c, h], features.phi[step], start, end, memory.mean_r)
-
-
-@jit_inline
-def finish(c, h, start, end, scale, scale_r, lv, optimistic, memory):
-    """Add the bonuses and LV, clip to [0, H-h+1] (Alg. 2, line 11)."""
-    most = float(memory.pi.shape[0] - h)
-    for p in range(start, end):
-        x = memory.mean_r[p] + memory.mean[p]
-        if optimistic:
-            memory.bonus[c, h, p] = scale * memory.norm[p]
+        ls.dots(memory.u[source, h], features.phi[step], memory.mean_r)
+    if h + 1 < H:
+        ls.dots(memory.w[c, h], memory.feature[c], memory.mean)
+        for p in range(memory.mean.size):
+            memory.mean_r[p] += memory.mean[p]
+    if c <= K:
+        for p in range(memory.mean_r.size):
             memory.bonus_r[c, h, p] = scale_r * memory.norm_r[p]
-            x += memory.bonus[c, h, p] + memory.bonus_r[c, h, p] + lv
-        memory.q_flat[c, h, p] = max(min(x, most), 0.0)
+            memory.mean_r[p] += memory.bonus[c, h, p] + memory.bonus_r[c, h, p] + lv
+    for p in range(memory.mean_r.size):
+        memory.q_flat[c, h, p] = max(min(memory.mean_r[p], most), 0.0)
 
 
 # ---------------------------------------------------------------- the window
