@@ -203,14 +203,14 @@ def linear_learner(world, episodes):
 
 
 def least_squares_against_twin(rounds):
-    """Algorithm 2, per episode of a window of 100, against the NumPy twin; d1 = d2 = 16.
+    """Algorithm 2, per episode of a window of 400 (200), against the NumPy twin; d1 = d2 = 16.
 
     read_ms: reading psi H-1 times, which every evaluation must do; with all states as successors
     that is 230 MB per episode and nearly all of the engine's time.
     """
-    S, A, H, d, n = 200, 5, 10, 16, 100
+    S, A, H, d = 200, 5, 10, 16
     rows = []
-    for successors in (10, S):
+    for successors, n in ((10, W), (S, W // 2)):
         world = linear_world(S, A, H, d, successors, n)
         agent = linear_learner(world, n)
         play = player(world, agent.fresh(), n)

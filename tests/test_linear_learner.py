@@ -228,8 +228,8 @@ def own_loop_keeping(world, agent):
     return own_loop(world, agent, 0)
 
 
-def test_optimism_repaired_bonus_covers_the_truth():
-    """With the repaired constants, V_r and V_g of every episode are at least the true ones."""
+def test_repaired_bonus_covers_the_true_utility_in_every_episode():
+    """V_g is optimistic under drift, because its bonus knows the drift (V_r's does not)."""
     world = linear_world(M=200, S=4, A=2, H=3, drift="linear")
     told = sd.local_budgets(world, "l1")
     agent = sd.PROPDPPO.for_problem(

@@ -1,7 +1,9 @@
-"""The README's Python runs as written."""
+"""The Python of README and guide runs as written."""
 
 import re
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 
@@ -15,9 +17,18 @@ def test_python_of_the_readme_runs(tmp_path, monkeypatch):
     exec("\n".join(others), {})
 
 
-def test_files_of_the_readme_exist():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_python_of_the_linear_guide_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / "linear.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) >= 4
+    exec("\n".join(blocks), {})
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/linear.md", "docs/errata.md"])
+def test_files_of_the_pages_exist(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
     links = re.findall(r"\]\(([^)#]+)\)", text)
-    assert len(links) > 5
+    assert links
     for link in links:
-        assert (ROOT / link).exists(), link
+        assert (ROOT / page).parent.joinpath(link).exists(), link

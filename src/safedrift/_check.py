@@ -32,8 +32,10 @@ def floats(name: str, value: object, shape: Sequence[int | str]) -> FloatArray:
         One entry per axis: an int that must match, or a name for an axis of any length >= 1.
     """
     try:
+        if np.iscomplexobj(value):
+            raise TypeError
         array = np.array(value, dtype=np.float64, order="C")
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise TypeError(
             f"{name} must be an array of numbers; got {type(value).__name__}"
         ) from error
@@ -83,9 +85,13 @@ def real(name: str, value: object) -> float:
     """Return `value` as a float that is not NaN."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise TypeError(f"{name} must be a number; got {value!r}")
-    if np.isnan(value):
+    try:
+        number = float(value)
+    except OverflowError:
+        fail(name, "a number that a float can hold", "a larger one")
+    if np.isnan(number):
         fail(name, "a number", "nan")
-    return float(value)
+    return number
 
 
 def kind(name: str, value: T, wanted: type | tuple[type, ...]) -> T:
@@ -99,7 +105,10 @@ def kind(name: str, value: T, wanted: type | tuple[type, ...]) -> T:
 
 def integers(name: str, value: object, lower: int, upper: int) -> IntArray:
     """Return `value` as a one-dimensional array of at least one integer in [lower, upper]."""
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError as error:  # lists of different lengths
+        raise TypeError(f"{name} must be integers; got {type(value).__name__}") from error
     if array.dtype.kind not in "iu":
         raise TypeError(f"{name} must be integers; got {array.dtype}")
     if array.ndim != 1 or array.size == 0:
@@ -125,6 +134,6 @@ def integer(name: str, value: object, *, lower: int = 1, upper: int = LARGEST) -
 
 def choice(name: str, value: str, allowed: Sequence[str]) -> str:
     """Return `value` if it is one of `allowed`."""
-    if value not in allowed:
+    if not isinstance(value, str) or value not in allowed:
         fail(name, "one of " + ", ".join(repr(a) for a in allowed), repr(value))
     return value

@@ -65,8 +65,9 @@ class LocalBudgets:
     Notes
     -----
     The budget of an epoch is the sum over the episodes inside it, so one forecast serves every
-    epoch length. Mode "printed" expects the paper's l2 norms over all (x, a, x'); the other modes
-    expect max over (x, a) of the l1 norm of P and of |g| (see docs/errata.md, E8).
+    epoch length. Mode "printed" expects the paper's l2 norms: over all (x, a, x'), in a
+    linear-kernel world of the changes of theta; the other modes expect max over (x, a) of the l1
+    norm of P and of |g| (see docs/errata.md, E8).
     `safedrift.local_budgets(world, norm)` computes either from a known world.
     """
 

@@ -55,8 +55,9 @@ class DualStep:
         False pairs b_m with V_g^{m-1} as printed; True pairs b_{m-1} with V_g^{m-1} (E5).
     feed
         "optimistic" feeds the dual V_g with bonus as in the paper; "plain" the same estimate
-        without bonus wherever there is data, unvisited pairs at their cap; "observed" the utility
-        the episode really had, an unbiased sample of V_g whatever the estimates are worth (E14).
+        without bonus (counts: unvisited pairs at their cap; least squares: the ridge estimate, 0
+        in an empty window); "observed" the utility the episode really had, an unbiased sample of
+        V_g whatever the estimates are worth (E14).
     """
 
     eta: float

@@ -142,7 +142,10 @@ class PROPDPPO:
         """
         for name in (*Sizes._fields, "initial"):
             if not hasattr(world, name):
-                raise TypeError(f"world must be a DriftingCMDP; got {type(world).__name__}")
+                raise TypeError(
+                    "world must be a DriftingCMDP or a LinearKernelCMDP; "
+                    f"got {type(world).__name__}"
+                )
         sizes = Sizes(world.M, world.H, world.S, world.A, world.K)
         features = getattr(world, "features", None)
         dimensions = None

@@ -17,6 +17,7 @@ from safedrift._check import FloatArray, IntArray
 from safedrift.algorithms.engines import BoxEngine
 from safedrift.kernels import simulation
 from safedrift.models import LinearKernelCMDP, refined
+from safedrift.models.densities import called
 from safedrift.oracles import Optima, evaluate_episodes, optima
 
 __all__ = ["Refinement", "box_uniforms", "play_on_box"]
@@ -137,16 +138,15 @@ def next_point(
     i = min(int(np.searchsorted(np.cumsum(theta), u[0], side="right")), theta.size - 1)
     while theta[i] == 0.0:  # u beyond a sum that rounded below 1
         i -= 1
-    assert box.sample is not None
-    drawn = np.atleast_1d(np.asarray(box.sample(x, a, i, u[1 : 1 + x.size]), dtype=np.float64))
-    if drawn.shape != x.shape or not box.contains(drawn):
+    drawn = called("sample", box.sample, x, a, i, u[1 : 1 + x.size], shape=x.shape)
+    if not box.contains(drawn):
         _check.fail("what sample returns", f"a point in {box.low} to {box.high}", drawn)
     return drawn
 
 
 def signals(world: LinearKernelCMDP, m: int, h: int, x: FloatArray, a: int) -> FloatArray:
     """Mean reward and utilities (1+K,) of action a at a point x (n,)."""
-    phi = np.asarray(_box(world).phi(x[None], np.array([[a]])))[0]
+    phi = called("phi", _box(world).phi, x[None], np.array([[a]]), shape=(1, world.d2))[0]
     means = np.append(world.theta_r[m, h] @ phi, world.theta_g[m, :, h] @ phi)
     return np.asarray(means.clip(0.0, 1.0))
 

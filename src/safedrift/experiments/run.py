@@ -166,7 +166,10 @@ class Run:
 
     @property
     def _advice(self) -> str:
-        if self.info["parameters"]["mode"] == "practical":
+        parameters = self.info["parameters"]
+        if parameters["evaluation"]["W"] == 1:
+            return "A window of one episode holds no data: set W larger, or use mode 'practical'."
+        if parameters["mode"] == "practical":
             return "There are too few episodes to learn from, or the windows are too short."
         return (
             "Use mode 'practical', or scale the bonus down (bonus_scale=0.005 and lam=0.002 learn "
