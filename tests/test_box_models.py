@@ -176,12 +176,15 @@ BOXES = {
     "no end": ({"high": np.inf}, "high must be finite; got inf"),
     "too wide": ({"low": -1e308, "high": 1e308}, "high - low must be finite; got inf at index 0"),
     "draws text": ({"sample": lambda x, a, i, u: "left"},
-                   "sample(array (1,), 0, 0, array (1,)) must be an array of numbers; got str"),
+                   "sample(array (1,), 0, 0, array (1,)) must be an array of numbers; got ndarray"),
     "draws of another n": ({"sample": lambda x, a, i, u: np.zeros(2)},
                            "sample(array (1,), 0, 0, array (1,)) must be an array of shape (1,);"),
     "draws outside": ({"sample": lambda x, a, i, u: u + i},
                       "a draw from component 1 after action 0 must be inside the box [0.] to [1.]; "
-                      "got [1.5]"),
+                      "got [1.6"),
+    "draws from elsewhere": ({"sample": lambda x, a, i, u: 0.01 + 0.01 * u},
+                             "the mean of draws by sample from component 0 after action 0 must be "
+                             "near ["),
 }  # fmt: skip
 
 
@@ -229,8 +232,8 @@ def test_truncated_normals_are_checked(changes, start):
     [
         ([], "bases must be at least one BaseDensity; got none"),
         (None, "bases must be a list or tuple; got NoneType"),
-        ([middle], "bases[0] must be a BaseDensity; got function"),
-        (box.truncated_normal(middle, 1, 0, 1), "bases[0] must be a BaseDensity; got function"),
+        ([middle], "bases[0] must be a BaseDensity; got "),
+        (box.truncated_normal(middle, 1, 0, 1), "bases[0] must be a BaseDensity; got "),
     ],
 )
 def test_mixtures_are_of_base_densities(bases, start):
@@ -611,30 +614,34 @@ def test_draws_follow_the_mixture(theta, a):
      [1 / 3, 1 / 3, 1 / 3, 0.0], [0.7, 0.2, 0.1 - 5e-10, 0.0]],
 )  # fmt: skip
 def test_components_are_drawn_with_their_weights(theta):
-    """Component i lands at i/4, so a draw tells which one it was."""
+    """Component i lands in its own quarter, so a draw tells which one it was."""
 
     def psi(x, a, y):
-        return np.ones((len(x), len(y), 4))
+        quarter = np.floor(4 * y).astype(int) == np.arange(4)
+        return np.broadcast_to(4.0 * quarter, (len(x), len(y), 4))
 
     half = np.full((2, 2, 1), 0.5)
     other = np.eye(4)[[0, 0]]  # of the other episode and the other step
     world = linear_kernel_on_box(
         0, 1, 1, psi, lambda x, a: x, [other, [other[0], theta]], half, half[:, None],
-        [[0.1]] * 2, 0.5, sample=lambda x, a, i, u: np.array([i / 4]),
+        [[0.1]] * 2, 0.5, sample=lambda x, a, i, u: (i + u) / 4, rule="uniform",
     )  # fmt: skip
     n = 4000
     u = np.concatenate(((np.arange(n) + 0.5) / n, [0.0, 2**-1074, 1e-300, 1 - 2**-53]))
-    drawn = np.array([next_point(world, 1, 1, np.array([0.5]), 0, [v, 0.5])[0] for v in u]) * 4
+    drawn = (
+        np.array([next_point(world, 1, 1, np.array([0.5]), 0, np.array([v, 0.0]))[0] for v in u])
+        * 4
+    )
     shares = np.bincount(drawn.astype(int)[:n], minlength=4) / n
     np.testing.assert_allclose(shares, theta, atol=1 / n)
     assert np.array(theta)[drawn.astype(int)].min() > 0  # no weight, no draw
-    assert next_point(world, 0, 1, np.array([0.5]), 0, [0.9, 0.5]) == 0
+    assert next_point(world, 0, 1, np.array([0.5]), 0, np.array([0.9, 0.0])) == 0
 
 
 def test_a_draw_outside_the_box_is_refused():
     sample = on_box()["sample"]
     world = linear_kernel_on_box(
-        **on_box() | {"sample": lambda x, a, i, u: sample(x, a, i, u) + (u > 0.9)}
+        **on_box() | {"sample": lambda x, a, i, u: sample(x, a, i, u) + (u > 1 - 1e-9)}
     )
-    with pytest.raises(ValueError, match="what sample returns must be a point in"):
-        next_point(world, 0, 0, np.array([0.5]), 0, np.array([0.5, 0.95]))
+    with pytest.raises(ValueError, match="after action 0 must be inside the box"):
+        next_point(world, 0, 0, np.array([0.5]), 0, np.array([0.5, 1 - 1e-12]))

@@ -73,7 +73,10 @@ def test_results_on_disk_are_not_lost(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["run", "mars"], "problem must be one of 'maze', 'blend', 'thermostat', 'random'; got 'mars'"),
+        (
+            ["run", "mars"],
+            "problem must be one of 'maze', 'blend', 'thermostat', 'random'; got 'mars'",
+        ),
         (["run", "maze", "-o", "colour=red"], "option of maze must be one of"),
         (["run", "maze", "-o", "size"], "--option must be NAME=VALUE; got 'size'"),
         (["run", "maze", "-o", "slip=2"], "slip must be in [0, 1); got 2"),

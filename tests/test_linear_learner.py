@@ -365,7 +365,8 @@ def test_run_on_a_box_says_what_its_discretisation_costs():
         run = sd.simulate(world, build(world, W=30, L=20))
         cost = run.info["discretisation"]
         assert cost["nodes"] == [nodes, 2 * nodes]
-        assert len(cost["episodes"]) == 5
+        assert len(cost["episodes"]) == 16
+        assert len(set(np.diff(cost["episodes"]))) > 2, "not evenly spread: no season is missed"
         fine = sd.refined(world)
         gap = np.abs(sd.optima(fine).value - run.optimal_reward)[cost["episodes"]]
         assert cost["optimal_reward"] == pytest.approx(gap.max(), abs=1e-12)
@@ -414,5 +415,62 @@ def test_states_on_a_box_are_checked(state, message):
 def test_world_and_learner_must_belong_together():
     world = linear_world(M=10)
     other = linear_world(M=10, seed=1)
-    with pytest.raises(ValueError, match="made for this very world"):
+    with pytest.raises(ValueError, match="made for this world's features"):
         sd.simulate(other, build(world))
+
+
+def test_a_copied_learner_still_belongs_to_the_world():
+    world = linear_world(M=10)
+    agent = build(world, W=5, L=5)
+    expected = sd.simulate(world, agent).reward
+    other = pickle.loads(pickle.dumps((world, agent)))
+    np.testing.assert_array_equal(sd.simulate(world, other[1]).reward, expected)
+    np.testing.assert_array_equal(sd.simulate(other[0], agent).reward, expected)
+
+
+def test_a_box_made_of_densities_can_be_pickled_in_mid_run():
+    world = sd.problems.make("thermostat", episodes=6)
+    agent = sd.PROPDPPO.for_problem(world, sd.Slater(0.8), L=6, W=6)
+    rng = np.random.default_rng(0)
+
+    def step(learner, m, episode):
+        learner.begin_episode(world.thresholds[m])
+        learner.end_episode(*episode)
+
+    episodes = [
+        (rng.random((8, 1)), rng.integers(0, 3, 8), rng.random(8), rng.random(8)) for _ in range(6)
+    ]
+    for m in range(3):
+        step(agent, m, episodes[m])
+    other = pickle.loads(pickle.dumps(agent))
+    for m in range(3, 6):
+        step(agent, m, episodes[m])
+        step(other, m, episodes[m])
+    np.testing.assert_array_equal(agent.q(), other.q())
+    np.testing.assert_array_equal(agent.memory.pi, other.memory.pi)
+
+
+def test_a_policy_that_is_always_uniform_is_told():
+    world = linear_world(M=30)
+    assert any("L is 1" in note for note in sd.simulate(world, build(world, L=1)).notes())
+    huge = sd.simulate(world, build(world, mode="practical", lam=1e12, L=30, W=30))
+    assert any("nothing was learnt" in note for note in huge.notes())
+    fine = sd.simulate(world, build(world, mode="practical", L=30, W=30))
+    assert not any("nothing was learnt" in note for note in fine.notes())
+
+
+def test_signals_off_the_nodes_must_lie_in_the_unit_interval():
+    world = box_world(M=5)
+    plain = world.box.phi
+
+    def phi(x, a):  # too large between the nodes only
+        at_node = np.isin(x[:, :1], world.box.points) | np.isin(x[:, :1], fine)
+        return np.where(at_node, plain(x, a), 2.0)
+
+    fine = sd.refined(world).box.points
+    broken = sd.linear_kernel_on_box(
+        0, 1, 3, world.box.psi, phi, world.theta, world.theta_r, world.theta_g, world.thresholds,
+        0.3, sample=world.box.sample, nodes=12, tolerance=0.05,
+    )  # fmt: skip
+    with pytest.raises(ValueError, match=r"^rewards, utilities and the norm of phi must be in"):
+        sd.simulate(broken, build(broken))

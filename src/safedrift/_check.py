@@ -23,7 +23,7 @@ def fail(name: str, allowed: str, got: object, where: object = None) -> NoReturn
     raise ValueError(f"{name} must be {allowed}; got {got}{place}")
 
 
-def floats(name: str, value: object, shape: Sequence[int | str]) -> FloatArray:
+def floats(name: str, value: Any, shape: Sequence[int | str]) -> FloatArray:
     """Return `value` as a finite, C-ordered, read-only float64 array of the wanted shape.
 
     Parameters
@@ -36,8 +36,9 @@ def floats(name: str, value: object, shape: Sequence[int | str]) -> FloatArray:
             raise TypeError
         array = np.array(value, dtype=np.float64, order="C")
     except (TypeError, ValueError, OverflowError) as error:
+        found = f" of {value.dtype}" if isinstance(value, np.ndarray) else ""
         raise TypeError(
-            f"{name} must be an array of numbers; got {type(value).__name__}"
+            f"{name} must be an array of numbers; got {type(value).__name__}{found}"
         ) from error
     fits = array.ndim == len(shape) and all(
         size >= 1 if isinstance(want, str) else size == want

@@ -223,6 +223,7 @@ def _run(
     import safedrift as sd
     from safedrift import _check
     from safedrift.algorithms.parameters import OVERRIDES
+    from safedrift.experiments.box import finer
     from safedrift.experiments.simulate import check_feasible
 
     for name in overrides:
@@ -233,7 +234,10 @@ def _run(
         _check.positive("gamma", gamma)
     entry = "simulation.play"
     if isinstance(world, sd.LinearKernelCMDP):
-        entry = "simulation.play_linear" if world.box is None else "linear.end_on_box"
+        entry = "simulation.play_linear"
+        if world.box is not None:
+            entry = "linear.end_on_box"
+            finer(world)  # before anything takes long
     with _bars(entry) as bars:
         measured = np.arange(0, world.M, measure_every)
         truth = sd.optima(world, measured, bars.truth(measured.size))

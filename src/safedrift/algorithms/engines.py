@@ -96,6 +96,10 @@ class BoxPolicy:
         at_x: FloatArray = self._engine.policy_at(h, x[None])[0]
         return at_x
 
+    def __repr__(self) -> str:
+        H, S, A = self._pi.shape
+        return f"BoxPolicy(episode={self._episode}, H={H}, nodes={S}, A={A})"
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return self._pi.copy() if dtype is None else self._pi.astype(dtype)
 
@@ -243,9 +247,11 @@ class BoxEngine:
 
     def points(self, name: str, given: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
         """Check one state of the box (n,), or one per step (H, n)."""
-        if np.ndim(given) == len(shape) - 1 and shape[-1] == 1:  # numbers will do in one dimension
-            given = np.asarray(given)[..., None]
-        array = _check.floats(name, given, shape)
+        try:
+            bare = shape[-1] == 1 and np.ndim(given) == len(shape) - 1
+        except ValueError:  # lists of different lengths, which `floats` refuses
+            bare = False
+        array = _check.floats(name, np.asarray(given)[..., None] if bare else given, shape)
         low, high = self.box.low, self.box.high
         inside = (array >= low) & (array <= high)
         if not inside.all():

@@ -46,7 +46,8 @@ class Slater:
     gamma: float
 
     def __post_init__(self) -> None:
-        _check.positive("gamma", self.gamma)
+        if _check.positive("gamma", self.gamma) < 1e-12:
+            _check.fail("gamma", ">= 1e-12 (the multipliers may grow to 2H/gamma)", self.gamma)
 
     name = "slater"
 

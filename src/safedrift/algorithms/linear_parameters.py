@@ -308,10 +308,10 @@ def _on_bonus(part: LeastSquaresEvaluation, sizes: Sizes, dimensions: Dimensions
         )
     else:
         return []
+    when = f"whatever the {past} past episodes of a full window visited" if past else "without data"
     return [
-        f"beta = {beta:.3g}, beta_r = {beta_r:.3g}: whatever the past episodes of a full window "
-        f"({past}) visited, a first-step pair {found}, not less than H = {H}; its estimate says "
-        "nothing (errata E9)"
+        f"beta = {beta:.3g}, beta_r = {beta_r:.3g}: {when}, a first-step pair {found}, not less "
+        f"than H = {H}; its estimate says nothing (errata E9)"
     ]
 
 

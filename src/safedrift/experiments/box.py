@@ -17,12 +17,14 @@ from safedrift._check import FloatArray, IntArray
 from safedrift.algorithms.engines import BoxEngine
 from safedrift.kernels import simulation
 from safedrift.models import LinearKernelCMDP, refined
+from safedrift.models.box import draw
 from safedrift.models.densities import called
+from safedrift.models.features import ROUNDING
 from safedrift.oracles import Optima, evaluate_episodes, optima
 
-__all__ = ["Refinement", "box_uniforms", "play_on_box"]
+__all__ = ["Refinement", "box_uniforms", "finer", "play_on_box"]
 
-PROBES = 5  # episodes at which the grid is refined
+PROBES = 16  # episodes at which the grid is refined
 
 
 class Refinement:
@@ -33,10 +35,11 @@ class Refinement:
     """
 
     def __init__(self, world: LinearKernelCMDP, measured: IntArray) -> None:
-        place = np.unique(np.linspace(0, measured.size - 1, min(PROBES, measured.size)).astype(int))
-        self.place = place
-        self.episodes = measured[place]
-        self.coarse, self.fine = world, refined(world)
+        # At random: evenly spread ones would all fall into the same season of a periodic world.
+        count = min(PROBES, measured.size)
+        self.place = np.sort(np.random.default_rng(0).choice(measured.size, count, replace=False))
+        self.episodes = measured[self.place]
+        self.coarse, self.fine = world, finer(world)
         self.policies: list[FloatArray] = []
 
     def look(self, m: int, engine: BoxEngine) -> None:
@@ -63,6 +66,17 @@ class Refinement:
             "utility": float(np.abs(found[:, 1:] - values[self.place, 1:]).max()),
             "quadrature": self.coarse.quadrature_error,
         }
+
+
+def finer(world: LinearKernelCMDP) -> LinearKernelCMDP:
+    """Return the world with twice the nodes, or say why it cannot be measured there."""
+    try:
+        return refined(world)
+    except ValueError as error:
+        raise ValueError(
+            "world must be valid with twice the nodes in each direction too, where the grid error "
+            f"is measured; there, {error}"
+        ) from None
 
 
 def box_uniforms(H: int, K: int, n: int) -> int:
@@ -138,16 +152,18 @@ def next_point(
     i = min(int(np.searchsorted(np.cumsum(theta), u[0], side="right")), theta.size - 1)
     while theta[i] == 0.0:  # u beyond a sum that rounded below 1
         i -= 1
-    drawn = called("sample", box.sample, x, a, i, u[1 : 1 + x.size], shape=x.shape)
-    if not box.contains(drawn):
-        _check.fail("what sample returns", f"a point in {box.low} to {box.high}", drawn)
-    return drawn
+    return draw(box, x, a, i, u[1 : 1 + x.size])
 
 
 def signals(world: LinearKernelCMDP, m: int, h: int, x: FloatArray, a: int) -> FloatArray:
     """Mean reward and utilities (1+K,) of action a at a point x (n,)."""
     phi = called("phi", _box(world).phi, x[None], np.array([[a]]), shape=(1, world.d2))[0]
     means = np.append(world.theta_r[m, h] @ phi, world.theta_g[m, :, h] @ phi)
+    if means.min() < -ROUNDING or means.max() > 1 + ROUNDING or phi @ phi > 1 + ROUNDING:
+        _check.fail(
+            "rewards, utilities and the norm of phi", "in [0, 1] everywhere, not at the nodes only",
+            f"{means} and {np.sqrt(phi @ phi):.6g}", f"(step {h}, state {x}, action {a})",
+        )  # fmt: skip
     return np.asarray(means.clip(0.0, 1.0))
 
 

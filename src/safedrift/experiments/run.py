@@ -51,7 +51,8 @@ class Run:
     at_cap : (n,) share of the estimates at the visited pairs that sit at their cap H-h+1
     observed : (n, 1+K) sums of the observed rewards and utilities
     drift_P, drift_r, drift_g, drift_b, drift_star : (n,) change since the last measured episode
-        of transitions, rewards, utilities (l2, summed over steps), thresholds and optimal policy
+        of transitions, rewards, utilities (l2, summed over steps; in a linear-kernel world of their
+        coefficients), thresholds and optimal policy
     baseline_reward, baseline_utility : (n,), (n, K) exact values of the uniform policy
     info : dict
         Version, problem, sizes, seed, parameters and how they were chosen.
@@ -176,6 +177,14 @@ class Run:
             "where the printed constants do not)."
         )
 
+    def _uniform(self, part: slice) -> bool:
+        """Whether reward and utilities are those of the uniform policy, almost."""
+        worst = max(
+            np.abs(self.reward - self.baseline_reward)[part].max(),
+            np.abs(self.utility - self.baseline_utility)[part].max(),
+        )
+        return bool(worst < 1e-3) and self.info["sizes"]["A"] > 1
+
     def notes(self) -> list[str]:
         """Return what a user should be told about this run, in sentences."""
         told = list(self.info["parameters"].get("remarks", []))
@@ -191,6 +200,16 @@ class Run:
             told.append(
                 "alpha is 0, as Theorems 3 and 4 print it for zero budgets: the policy never "
                 "moves. Use mode 'repaired' or 'practical', or set alpha."
+            )
+        if self.info["parameters"]["improvement"]["L"] == 1 and self.info["sizes"]["M"] > 1:
+            told.append(
+                "L is 1: the policy starts afresh in every episode and is always uniform. Set L "
+                "larger, or use mode 'practical'."
+            )
+        if not told and self._uniform(last):
+            told.append(
+                "In the last tenth of the episodes the policy was as good as uniform: nothing was "
+                "learnt. alpha may be too small, or lam or the bonus too large."
             )
         gamma = self.info["knowledge"].get("gamma")
         if gamma is not None and self.gamma.min() < gamma - 1e-9:

@@ -19,6 +19,7 @@ from safedrift.algorithms.engines import BoxEngine, TableEngine
 from safedrift.experiments.box import Refinement, box_uniforms, play_on_box
 from safedrift.experiments.run import Run, make_run
 from safedrift.kernels import simulation
+from safedrift.kernels.types import Features
 from safedrift.models import DriftingWorld, LinearKernelCMDP
 from safedrift.oracles import Optima, evaluate_episodes, optima, variation
 
@@ -76,6 +77,9 @@ def simulate(
     seed = _check.integer("seed", seed, lower=0)
     episodes = np.arange(0, world.M, measure_every)
     report = progress or (lambda stage, done, total: None)
+    refinement = None
+    if isinstance(world, LinearKernelCMDP) and world.box is not None:
+        refinement = Refinement(world, episodes)
     if truth is None:
         truth = _optima(world, episodes, report)
     elif not (
@@ -85,9 +89,6 @@ def simulate(
         _check.fail("truth", "the optima of this world's measured episodes", "others")
     check_feasible(world, truth)
     learner = agent.fresh(seeds(seed)["learner"])
-    refinement = None
-    if isinstance(world, LinearKernelCMDP) and world.box is not None:
-        refinement = Refinement(world, episodes)
     record, values = _learn(world, learner, seed, noisy, episodes, report, refinement)
     return make_run(
         world, learner, truth, values, record, variation(world),
@@ -182,10 +183,19 @@ def _check_sizes(world: DriftingWorld, agent: PROPDPPO) -> None:
             _check.fail(f"the agent's {name}", f"the world's, {wanted}", got)
     if not np.array_equal(world.initial, agent.initial):
         _check.fail("the agent's initial distribution", "the world's", "another")
-    if getattr(world, "features", None) is not agent.features:
+    if not _same(getattr(world, "features", None), agent.features):
         _check.fail(
-            "the agent", "made for this very world: PROPDPPO.for_problem(world, ...)", "another's"
+            "the agent",
+            "made for this world's features: PROPDPPO.for_problem(world, ...)",
+            "others",
         )
+
+
+def _same(one: Features | None, other: Features | None) -> bool:
+    """Whether two sets of features, or none, are equal."""
+    if one is None or other is None or one is other:
+        return one is other
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in one._fields)
 
 
 def check_feasible(world: DriftingWorld, truth: Optima) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -158,7 +159,7 @@ def linear_kernel_on_box(
     if sample is not None:
         check_function("sample", sample)
         _check_bases(box, psi_nodes, weights)
-        _check_draws(box, sample, starts[0])
+        _check_draws(box, starts[0], psi_nodes[J])
     lists = SuccessorFeatures(
         np.arange(S * A + 1) * J, np.tile(np.arange(J), S * A), psi_nodes.reshape(-1, d1)
     )
@@ -215,14 +216,43 @@ def _check_bases(box: Box, psi: FloatArray, theta: FloatArray) -> None:
     _check.everywhere("the integral of each component of psi with sample", total, ok, allowed)
 
 
-def _check_draws(box: Box, sample: Sample, x: FloatArray) -> None:
-    """Check one draw from every base density at x (n,)."""
+def draw(box: Box, x: FloatArray, a: int, i: int, u: FloatArray) -> FloatArray:
+    """Return a draw (n,) from component i after action a at x (n,), checked to lie in the box."""
+
+    def sample(*arguments: Any) -> FloatArray:
+        return np.atleast_1d(np.asarray(box.sample(*arguments)))  # type: ignore[misc]
+
+    drawn = called("sample", sample, x, a, i, u, shape=x.shape)
+    if not box.contains(drawn):
+        _check.fail(
+            f"a draw from component {i} after action {a}",
+            f"inside the box {box.low} to {box.high}",
+            drawn,
+        )
+    return drawn
+
+
+_DRAWS = 64
+
+
+def _check_draws(box: Box, x: FloatArray, psi: FloatArray) -> None:
+    """Compare mean and mean square of some draws at x (n,) with those of ψ (A, J, d1) there.
+
+    A rough check: it finds a `sample` that belongs to another density, not one that is a bit off.
+    """
+    uniforms = np.random.default_rng(0).random((_DRAWS, x.size))
+    powers = np.stack([box.quadrature.nodes, box.quadrature.nodes**2, box.quadrature.nodes**4])
     for a in range(box.actions):
         for i in range(box.d1):
-            drawn = called("sample", sample, x, a, i, np.full(x.size, 0.5), shape=x.shape)
-            if not box.contains(drawn):
-                _check.fail(
-                    f"a draw from component {i} after action {a}",
-                    f"inside the box {box.low} to {box.high}",
-                    drawn,
-                )
+            drawn = np.stack([draw(box, x, a, i, u) for u in uniforms])
+            first, second, fourth = powers.transpose(0, 2, 1) @ psi[a, :, i]  # (n,) each
+            for name, got, mean, square in (
+                ("mean", drawn, first, second), ("mean square", drawn**2, second, fourth),
+            ):  # fmt: skip
+                spread = np.sqrt(np.maximum(square - mean**2, 0) / _DRAWS)
+                allowed = 6 * spread + 10 * box.tolerance * (1 + np.abs(mean))
+                off = np.abs(got.mean(axis=0) - mean)
+                _check.everywhere(
+                    f"the {name} of draws by sample from component {i} after action {a}",
+                    got.mean(axis=0), off <= allowed, f"near {mean}, that of psi",
+                )  # fmt: skip

@@ -8,6 +8,7 @@ A draw from the mixture is one of i with probabilities θ, then one from p_i.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,29 +51,40 @@ def truncated_normal(
     lower, upper = sides(low, high)
     sd = vector("spread", spread, 1 if rank(spread) == 0 else lower.size)
     _check.everywhere("spread", sd, sd > 0, "> 0")
+    normal = _TruncatedNormal(mean, sd, lower, upper)
+    return BaseDensity(normal.density, normal.sample)
 
-    def cut(x: FloatArray, a: IntArray) -> tuple[FloatArray, ...]:
+
+@dataclass(frozen=True, eq=False)
+class _TruncatedNormal:
+    mean: Callable[[FloatArray, IntArray], FloatArray]
+    sd: FloatArray
+    low: FloatArray
+    high: FloatArray
+
+    def cut(self, x: FloatArray, a: IntArray) -> tuple[FloatArray, ...]:
         """Centre, side, and the normal's distribution function at the ends of the box: (p, n)."""
-        centre = called("mean", mean, x, a, shape=x.shape)
+        centre = called("mean", self.mean, x, a, shape=x.shape)
         # Left of the box it is the upper tail that counts: mirrored, it keeps its digits.
-        side = np.where(centre < lower, -1.0, 1.0)
-        left, right = ndtr(side * (lower - centre) / sd), ndtr(side * (upper - centre) / sd)
+        side = np.where(centre < self.low, -1.0, 1.0)
+        left = ndtr(side * (self.low - centre) / self.sd)
+        right = ndtr(side * (self.high - centre) / self.sd)
         ok = np.abs(right - left) > 1e-290
         _check.everywhere("mean(x, a)", centre, ok, "within 36 spreads of the box")
         return centre, side, left, right
 
-    def density(x: FloatArray, a: IntArray, y: FloatArray) -> FloatArray:
-        centre, _, left, right = cut(x, a)
-        z = (y[None] - centre[:, None]) / sd
-        height = 1 / (np.sqrt(2 * np.pi) * sd * np.abs(right - left))
+    def density(self, x: FloatArray, a: IntArray, y: FloatArray) -> FloatArray:
+        """(p, q) at y (q, n)."""
+        centre, _, left, right = self.cut(x, a)
+        z = (y[None] - centre[:, None]) / self.sd
+        height = 1 / (np.sqrt(2 * np.pi) * self.sd * np.abs(right - left))
         return np.asarray((np.exp(-0.5 * z * z) * height[:, None]).prod(axis=-1))
 
-    def sample(x: FloatArray, a: int, u: FloatArray) -> FloatArray:
-        centre, side, left, right = (part[0] for part in cut(x[None], np.array([[a]])))
+    def sample(self, x: FloatArray, a: int, u: FloatArray) -> FloatArray:
+        """(n,) by the inverse distribution function at u (n,)."""
+        centre, side, left, right = (part[0] for part in self.cut(x[None], np.array([[a]])))
         z = side * ndtri(left + u * (right - left))
-        return np.asarray(np.clip(centre + sd * z, lower, upper))
-
-    return BaseDensity(density, sample)
+        return np.asarray(np.clip(centre + self.sd * z, self.low, self.high))
 
 
 def mixture(bases: Sequence[BaseDensity]) -> tuple[Psi, Sample]:
@@ -82,14 +94,21 @@ def mixture(bases: Sequence[BaseDensity]) -> tuple[Psi, Sample]:
         _check.fail("bases", "at least one BaseDensity", "none")
     for i, base in enumerate(listed):
         _check.kind(f"bases[{i}]", base, BaseDensity)
+    mixed = _Mixture(listed)
+    return mixed.psi, mixed.sample
 
-    def psi(x: FloatArray, a: IntArray, y: FloatArray) -> FloatArray:
-        return np.stack([base.density(x, a, y) for base in listed], axis=-1)
 
-    def sample(x: FloatArray, a: int, i: int, u: FloatArray) -> FloatArray:
-        return listed[i].sample(x, a, u)
+@dataclass(frozen=True, eq=False)
+class _Mixture:
+    bases: tuple[BaseDensity, ...]
 
-    return psi, sample
+    def psi(self, x: FloatArray, a: IntArray, y: FloatArray) -> FloatArray:
+        """(p, q, d1) at y (q, n)."""
+        return np.stack([base.density(x, a, y) for base in self.bases], axis=-1)
+
+    def sample(self, x: FloatArray, a: int, i: int, u: FloatArray) -> FloatArray:
+        """(n,) from base density i."""
+        return self.bases[i].sample(x, a, u)
 
 
 # ---------------------------------------------------------------- functions of the user

@@ -33,6 +33,8 @@ Version
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from safedrift import _check
@@ -89,14 +91,14 @@ def thermostat(
 
 def _air(outside: float) -> BaseDensity:
     """Density of the next state while the air outside has a given temperature."""
+    return truncated_normal(partial(_mean, outside), _SPREAD / _RANGE, 0.0, 1.0)
 
-    def mean(x: FloatArray, a: IntArray) -> FloatArray:
-        T = _LOWEST + _RANGE * x
-        after = T + _LOSS * (outside - T) + _HEAT * _POWER[a]
-        away = (after - _LOWEST) / _RANGE - 0.5  # from the middle of the box
-        return np.asarray(0.5 + 0.5 * np.tanh(2 * away))
 
-    return truncated_normal(mean, _SPREAD / _RANGE, 0.0, 1.0)
+def _mean(outside: float, x: FloatArray, a: IntArray) -> FloatArray:
+    T = _LOWEST + _RANGE * x
+    after = T + _LOSS * (outside - T) + _HEAT * _POWER[a]
+    away = (after - _LOWEST) / _RANGE - 0.5  # from the middle of the box
+    return np.asarray(0.5 + 0.5 * np.tanh(2 * away))
 
 
 def _features(x: FloatArray, a: IntArray) -> FloatArray:

@@ -231,9 +231,10 @@ def _drift(run: Run) -> Plot:
     figure.update_xaxes(_episode_axis(run), row=6)
     figure.update_yaxes(rangemode="tozero", nticks=4)
     caption = (
-        "Change since the last measured episode: Σ_h ‖ΔP_h‖₂, Σ_h ‖Δr_h‖₂, Σ_h ‖Δg_h‖₂ and |Δb| "
-        "(both summed over constraints), Σ_h max_x ‖Δπ*_h(·|x)‖₁; below, the episodes in which the "
-        "policy (every L) and the window (every W) start afresh."
+        "Change since the last measured episode: Σ_h ‖ΔP_h‖₂, Σ_h ‖Δr_h‖₂, Σ_h ‖Δg_h‖₂ (in a "
+        "linear-kernel world, of their coefficients θ) and |Δb| (both summed over constraints), "
+        "Σ_h max_x ‖Δπ*_h(·|x)‖₁; below, the episodes in which the policy (every L) and the window "
+        "(every W) start afresh."
     )
     return Plot("Drift and restarts", caption, figure)
 

@@ -91,8 +91,8 @@ def key_figures(run: Run) -> list[tuple[str, str, str]]:
         rows.append(
             ("Grid error", f"{_number(cost['regret'])}; {_number(cost['utility'])}",
              f"largest change of V_r* − V_r and of V_g when {coarse} nodes per direction become "
-             f"{fine}, in {len(cost['episodes'])} episodes: the states fill a box, the figures "
-             "above are exact for its nodes")
+             f"{fine}, in {len(cost['episodes'])} episodes picked at random (others may be worse): "
+             "the states fill a box, the figures above are exact for its nodes")
         )  # fmt: skip
     return rows
 
