@@ -178,8 +178,9 @@ ONLY = {
     "models": {"kernels", "models", "_check"},
 }
 NEVER = {
-    "algorithms": {"models", "oracles", "problems", "experiments", "reports", "cli"},
-    "oracles": {"problems", "experiments", "reports", "cli"},
+    "algorithms": {"models", "oracles", "theory", "problems", "experiments", "reports", "cli"},
+    "oracles": {"theory", "problems", "experiments", "reports", "cli"},
+    "theory": {"problems", "experiments", "reports", "cli"},
     "problems": {"experiments", "reports", "cli"},
     "experiments": {"reports", "cli"},
     "reports": {"models", "oracles", "algorithms", "kernels", "problems", "cli"},

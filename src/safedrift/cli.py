@@ -30,6 +30,8 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from safedrift.cli_theory import theory
+
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
@@ -137,7 +139,7 @@ def run(
     - safedrift run random -n 100000 --mode printed (and read what it says)
     """
     name = f"{problem}-{mode.value}-{knowledge.value}-seed{seed}"
-    with _sentences(), _folder(out, force, name) as folder:
+    with sentences(), _folder(out, force, name) as folder:
         result = _run(
             problem, episodes, seed, world_seed, knowledge, gamma, mode, rho, noisy, measure_every,
             _pairs("option", option), _pairs("set", set_),
@@ -159,7 +161,7 @@ def problems(
     """List the named worlds, or tell the story of one."""
     from safedrift import problems as known
 
-    with _sentences():
+    with sentences():
         if name is not None:
             _tell(known.describe(name), known.options(name))
             return
@@ -178,12 +180,15 @@ def report(
     """Make the HTML page of a stored run again."""
     from safedrift.experiments import Run
 
-    with _sentences():
+    with sentences():
         path = source / "run.parquet" if source.is_dir() else source
         if not path.is_file():
             raise Told(f"source must be a run's folder or its run.parquet; got {source}")
         page = Run.from_parquet(path).report(out or path.with_name("report.html"))
         Console().print(str(page), markup=False, highlight=False, soft_wrap=True)
+
+
+app.command()(theory)
 
 
 def _tell(story: str, options: dict[str, Any]) -> None:
@@ -301,7 +306,7 @@ def _bars(entry: str) -> Iterator[_Bars]:
 
 
 @contextmanager
-def _sentences() -> Iterator[None]:
+def sentences() -> Iterator[None]:
     """Turn errors that are the user's to mend into one sentence and exit code 2."""
     try:
         yield
