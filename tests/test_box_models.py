@@ -152,7 +152,8 @@ BOXES = {
                                   "nodes": 8},
                                  "nodes must be so few that nodes**9 is at most 1048576; got 8"),
     "numbers without end": ({"nodes": 2048, "rule": "uniform", "actions": 2000},
-                            "nodes must be so few that psi is at most 536870912 numbers; got 2048"),
+                            "nodes must be so few that psi and the kernels are at most 67108864 "
+                            "numbers; got 2048"),
     "rule unknown": ({"rule": "simpson"},
                      "rule must be one of 'gauss-legendre', 'uniform'; got 'simpson'"),
     "rule an array": ({"rule": np.zeros(2)}, "rule must be one of 'gauss-legendre', 'uniform';"),

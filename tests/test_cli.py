@@ -152,3 +152,36 @@ def test_runs_of_the_same_second_get_folders_of_their_own(tmp_path, monkeypatch)
     for _ in range(3):
         assert command(*SMALL, "--json").exit_code == 0
     assert len(list((tmp_path / "runs").iterdir())) == 3
+
+
+def test_theory_prints_constants_and_bounds_of_all_theorems():
+    done = command("theory", "--S", 5, "--A", 3)
+    assert done.exit_code == 0, done.output
+    for number in (1, 2, 3, 4):
+        assert f"Theorem {number}, regret" in done.stdout
+        assert f"Theorem {number}, violation" in done.stdout
+    assert "vacuous" in done.stdout
+
+
+def test_theory_as_json_is_strict_and_agrees_with_the_library():
+    import safedrift as sd
+
+    done = command("theory", "--json", "--theorem", 4, "--M", 20000, "--B-star", 3)
+    (found,) = json.loads(done.stdout, parse_constant=pytest.fail)
+    sizes, budgets = sd.Sizes(20000, 5, 5, 3, 1), sd.Budgets(4, 2, 1, 3)
+    printed = sd.theorem4(sizes, sd.Slater(0.5), budgets, mode="printed")
+    assert found["constants"]["printed"]["alpha"] == printed.improvement.alpha
+    regret, violation = sd.theory.bounds(sizes, sd.Slater(0.5), budgets, printed)
+    assert found["bounds"][0]["rows"][-2]["value"] == regret.total
+    assert found["bounds"][1]["rows"][-2]["value"] == violation.total
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [(("--gamma", -1), "gamma must be > 0; got -1.0"), (("--M", 0), "M must be an integer >= 1"),
+     (("--rho", 0.9), "rho must be in [1/3, 1/2]"), (("--B-P", -1), "B_P must be finite and >= 0; got -1.0")],
+)  # fmt: skip
+def test_theory_refuses_in_one_sentence(option, message):
+    done = command("theory", *option)
+    assert done.exit_code == 2
+    assert message in done.stderr

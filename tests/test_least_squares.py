@@ -139,7 +139,7 @@ def test_refresh_mends_a_damaged_factor_and_reports_it():
     damaged.R[0, 3] += 1e-4
     damaged.z[0, 2] += 1e-3
     s = damaged.scratch
-    room = (s[:4], s[6], s[7], s[8])
+    room = (s[:4], s[6], s[7], np.zeros((1, 4)))
     residual = refresh(*damaged.arrays, *room)
     assert residual >= 1e-5 * 0.9
     np.testing.assert_allclose(damaged.R, good.R, atol=1e-13)
@@ -148,8 +148,8 @@ def test_refresh_mends_a_damaged_factor_and_reports_it():
 
 
 @numba.njit(error_model="numpy")
-def refresh(R, z, gram, gram_low, moment, moment_low, R_low, z_low, w, w_new):
-    return ls.refresh(R, z, gram, gram_low, moment, moment_low, R_low, z_low, w, w_new)
+def refresh(R, z, gram, gram_low, moment, moment_low, R_low, z_low, w, old_w):
+    return ls.refresh(R, z, gram, gram_low, moment, moment_low, R_low, z_low, w, old_w)
 
 
 @numba.njit(error_model="numpy")

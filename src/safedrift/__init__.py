@@ -4,7 +4,7 @@ PROPD-PPO (Ding & Lavaei, AAAI 2023) for constrained MDPs whose rewards, utiliti
 thresholds change from episode to episode, with exact dynamic regret and constraint violation.
 """
 
-from safedrift import oracles, problems
+from safedrift import oracles, problems, theory
 from safedrift._version import __version__
 from safedrift.algorithms import (
     PROPDPPO,
@@ -64,5 +64,6 @@ __all__ = [
     "theorem2",
     "theorem3",
     "theorem4",
+    "theory",
     "variation",
 ]

@@ -68,10 +68,16 @@ def _one(
     p: float,
 ) -> dict[str, Any]:
     """Everything about one theorem, as plain data."""
+    from safedrift import _check
     from safedrift import theory as t
     from safedrift.algorithms import Budgets, Dimensions, LocalBudgets, Sizes, Slater, tune
 
     sizes, budgets = Sizes(M, H, S, A, K), Budgets(*drift)
+    for name, size in sizes._asdict().items():
+        _check.integer(name, size)
+    for name, value in budgets._asdict().items():
+        if not 0 <= value < float("inf"):
+            _check.fail(f"B_{name}", "finite and >= 0", value)
     even = LocalBudgets(budgets.P / (M * H), budgets.g / (M * H * K))
     told = Slater(gamma) if number % 2 == 0 else even
     dimensions = Dimensions(d1, d2) if number <= 2 else None

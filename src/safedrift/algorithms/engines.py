@@ -32,6 +32,8 @@ from safedrift.kernels.types import Features
 
 __all__ = ["BoxEngine", "BoxMaps", "BoxPolicy", "Engine", "LinearEngine", "Policy", "TableEngine"]
 
+_CHUNK_NUMBERS = 2**22  # of ∫ψV^τ held at once while a policy is rebuilt at many points
+
 
 class BoxMaps(Protocol):
     """The feature maps on a box: what the learner may ask at a state that is not a node."""
@@ -160,6 +162,7 @@ class LinearEngine:
     def __init__(
         self, sizes: Sizes, initial: FloatArray, parameters: Parameters, features: Features
     ) -> None:
+        _check_features(sizes, features)
         self.sizes, self.features = sizes, features
         self.settings = _least_squares_settings(parameters, sizes)
         channels = _channels(sizes.K, self.settings.feed)
@@ -221,6 +224,7 @@ class BoxEngine:
         features: Features,
         box: BoxMaps,
     ) -> None:
+        _check_features(sizes, features)
         self.sizes, self.features, self.box = sizes, features, box
         self.settings = _least_squares_settings(parameters, sizes)
         channels = _channels(sizes.K, self.settings.feed)
@@ -283,8 +287,8 @@ class BoxEngine:
         """π_m of step h from features ψ (P, A, J, d1) and φ (P, A, d2): (P, A)."""
         P, A, J, d1 = psi.shape
         n, K = self._past, self.sizes.K
-        logits = np.zeros((2, P, A))
-        size = max(1, 2**22 // max(1, n * (1 + K) * A * d1))
+        raw = np.empty((P, A))
+        size = max(1, _CHUNK_NUMBERS // max(1, n * (1 + K) * A * d1))
         for first in range(0, P, size):
             part = slice(first, first + size)
             count = len(phi[part])
@@ -292,11 +296,12 @@ class BoxEngine:
             ahead = (self.history.v[h, :n].reshape(n * (1 + K), J) @ wide).reshape(
                 n, 1 + K, count, A, d1
             )
+            logits = np.empty((2, count, A))
             linear.replay(
                 h, n, ahead, np.ascontiguousarray(phi[part]), self.settings, self.history,
-                self.memory, logits[:, part],
+                self.memory, logits,
             )  # fmt: skip
-        raw = logits[0] + logits[1]
+            raw[part] = logits[0] + logits[1]
         weight = np.exp(raw - raw.max(axis=1, keepdims=True))
         return np.asarray(weight / weight.sum(axis=1, keepdims=True))
 
@@ -359,6 +364,18 @@ def _check_blocks(sizes: Sizes, W: int, **parts: tuple[FloatArray, tuple[int, ..
     for name, (values, shape) in parts.items():
         if values.shape != (blocks, *shape):
             _check.fail(name, f"of shape {(blocks, *shape)}", values.shape)
+
+
+def _check_features(sizes: Sizes, features: Features) -> None:
+    """Check that features are those of S states, A actions and H steps."""
+    pairs = sizes.S * sizes.A
+    rows = features.offsets.size - 1
+    if rows not in (pairs, sizes.H * pairs):
+        _check.fail("rows of features.psi", f"S*A = {pairs} or H*S*A = {sizes.H * pairs}", rows)
+    steps, _, found = features.phi.shape
+    if found != pairs or steps not in (1, sizes.H):
+        wanted = f"of shape (1 or {sizes.H}, d2, S*A = {pairs})"
+        _check.fail("features.phi", wanted, features.phi.shape)
 
 
 def _least_squares_settings(parameters: Parameters, sizes: Sizes) -> LinearSettings:

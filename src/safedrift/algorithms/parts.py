@@ -184,7 +184,8 @@ class LeastSquaresEvaluation:
 
     def __post_init__(self) -> None:
         _check.integer("W", self.W)
-        _check.positive("lam", self.lam)
+        if _check.positive("lam", self.lam) < 1e-12:
+            _check.fail("lam", ">= 1e-12: Gram matrices must stay invertible", self.lam)
         blocks, K, H = _check.floats("LV", self.LV, ("blocks", "K", "H")).shape
         shapes: dict[str, tuple[int, ...]] = {
             "beta": (H,),

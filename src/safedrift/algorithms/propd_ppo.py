@@ -98,6 +98,8 @@ class PROPDPPO:
         self.box = box
         self.initial = _check.floats("initial", initial, (sizes.S,))
         _check.distribution("initial", self.initial)
+        if box is not None and features is None:
+            raise TypeError("features must be given with box; got None")
         self.engine: Engine
         if features is None:
             self.engine = TableEngine(sizes, self.initial, parameters)

@@ -188,6 +188,7 @@ class Run:
     def notes(self) -> list[str]:
         """Return what a user should be told about this run, in sentences."""
         told = list(self.info["parameters"].get("remarks", []))
+        remarks = tuple(told)
         last = slice(-max(1, self.episodes.size // 10), None)
         share = float(self.at_cap[last].mean())
         if share > 0.95:
@@ -196,7 +197,8 @@ class Run:
                 "episodes sit at their cap, so they say nothing and the policy stays (nearly) "
                 f"uniform. {self._advice}"
             )
-        if self.info["parameters"]["improvement"]["alpha"] == 0 and not told:
+        said = any(remark.startswith("alpha = 0") for remark in remarks)
+        if self.info["parameters"]["improvement"]["alpha"] == 0 and not said:
             told.append(
                 "alpha is 0, as Theorems 3 and 4 print it for zero budgets: the policy never "
                 "moves. Use mode 'repaired' or 'practical', or set alpha."

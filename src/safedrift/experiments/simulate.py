@@ -183,7 +183,10 @@ def _check_sizes(world: DriftingWorld, agent: PROPDPPO) -> None:
             _check.fail(f"the agent's {name}", f"the world's, {wanted}", got)
     if not np.array_equal(world.initial, agent.initial):
         _check.fail("the agent's initial distribution", "the world's", "another")
-    if not _same(getattr(world, "features", None), agent.features):
+    on_box = getattr(world, "box", None) is not None
+    if not _same(getattr(world, "features", None), agent.features) or on_box != (
+        agent.box is not None
+    ):
         _check.fail(
             "the agent",
             "made for this world's features: PROPDPPO.for_problem(world, ...)",

@@ -147,20 +147,20 @@ def nearly_singular(R):
 
 
 @jit_part
-def refresh(R, z, gram, gram_low, moment, moment_low, R_low, z_low, w, w_new):
+def refresh(R, z, gram, gram_low, moment, moment_low, R_low, z_low, w, old_w):
     """Compute R and z from the sums. Returns the residual: how far the rotated ones were off.
 
     It is the largest relative change of a diagonal entry of R or, relative to the largest
-    coefficient, of a coefficient of w.
+    coefficient of its target, of a coefficient; infinite if Λ is singular to 32 digits.
 
     Parameters
     ----------
-    R_low : (d, d), z_low : (d,), w, w_new : (d,) scratch
+    R_low : (d, d), z_low, w : (d,), old_w : (T, d) scratch
     """
     d, T = R.shape[0], z.shape[0]
     residual = 0.0
-    if T > 0:
-        solve(R, z[0], w)
+    for t in range(T):
+        solve(R, z[t], old_w[t])
     for k in range(d):
         high, low = gram[k, k], gram_low[k, k]
         for j in range(k):
@@ -182,14 +182,13 @@ def refresh(R, z, gram, gram_low, moment, moment_low, R_low, z_low, w, w_new):
             for j in range(k):
                 high, low = subtract_product(high, low, R[j, k], R_low[j, k], z[t, j], z_low[j])
             z[t, k], z_low[k] = divide_two(high, low, R[k, k], R_low[k, k])
-        if t == 0:
-            solve(R, z[0], w_new)
-            largest, off = 0.0, 0.0
-            for i in range(d):
-                largest = max(largest, abs(w_new[i]))
-                off = max(off, abs(w_new[i] - w[i]))
-            if off > 0.0:
-                residual = max(residual, off / max(largest, 1e-300))
+        solve(R, z[t], w)
+        largest, off = 0.0, 0.0
+        for i in range(d):
+            largest = max(largest, abs(w[i]))
+            off = max(off, abs(w[i] - old_w[t, i]))
+        if off > 0.0:
+            residual = max(residual, off / max(largest, 1e-300))
     return residual
 
 
@@ -252,7 +251,7 @@ def regress(rows, targets, lam, every, R, z, gram, gram_low, moment, moment_low,
 
     `every` is the number of rows between two refreshes, 0 for none at all.
 
-    `scratch` is (d + 5, d). Returns the largest residual seen.
+    `scratch` is (d + 4, at least d). Returns the largest residual seen.
     """
     n, d = rows.shape
     T = targets.shape[1]
@@ -268,7 +267,7 @@ def regress(rows, targets, lam, every, R, z, gram, gram_low, moment, moment_low,
         if every > 0 and ((r + 1) % every == 0 or nearly_singular(R)):
             off = refresh(
                 R, z, gram, gram_low, moment, moment_low, scratch, scratch[d + 2], scratch[d + 3],
-                scratch[d + 4],
+                w,
             )  # fmt: skip
             residual = max(residual, off)
     for t in range(T):

@@ -1,6 +1,7 @@
 """PROPD-PPO with Algorithm 2 as compiled parts: least squares on value targets.
 
-An episode costs the same wherever it stands in its window: integrals of V against ψ over the
+An episode costs the same wherever it stands in its window (while no Gram matrix is nearly singular:
+then its factor is computed anew each time): integrals of V against ψ over the
 successors of every pair, one triangular substitution per pair and regression, and one row rotated
 into each regression (`kernels.least_squares`). Regressors φ^τ and targets V^τ are those of the
 episode τ; they enter the sums once and are never computed again.
@@ -278,30 +279,35 @@ def learn_signals(h, values, memory):
 
 @jit_part
 def refresh_sometimes(m, settings, memory):
-    """Compute factors from their sums, and watch the residual.
+    """Compute factors from their sums.
 
-    All of them every REFRESH episodes of a window; one that is nearly singular after every episode,
-    because there a rounding error of a rotation is multiplied by the condition number.
+    All of them every REFRESH episodes of a window; the residual is how far they had moved by then.
+    One that is nearly singular after every episode, before it is used, because there a rounding
+    error of a rotation is multiplied by the condition number.
     """
     due = (m % settings.W + 1) % REFRESH == 0
     C, H, _, _ = memory.q.shape
-    d1, d2 = memory.w.shape[2], memory.factor_r.shape[1]
-    low, one, two, three = memory.low, memory.vectors[0], memory.vectors[1], memory.vectors[2]
+    d2 = memory.factor_r.shape[1]
+    low, one, two, old = memory.low, memory.vectors[0], memory.vectors[1], memory.coefficients
     for h in range(H):
         for c in range(C):
-            if h + 1 < H and (due or ls.nearly_singular(memory.factor[c, h])):
+            singular = ls.nearly_singular(memory.factor[c, h])
+            if h + 1 < H and (due or singular):
                 off = ls.refresh(
                     memory.factor[c, h], memory.target[c, h], memory.gram[c, h],
                     memory.gram_low[c, h], memory.moment[c, h], memory.moment_low[c, h], low,
-                    one, two[:d1], three[:d1],
+                    one, two, old,
                 )  # fmt: skip
-                memory.residual[0] = max(memory.residual[0], off)
-        if d2 > 0 and (due or ls.nearly_singular(memory.factor_r[h])):
+                if not singular or off == np.inf:
+                    memory.residual[0] = max(memory.residual[0], off)
+        singular = d2 > 0 and ls.nearly_singular(memory.factor_r[h])
+        if d2 > 0 and (due or singular):
             off = ls.refresh(
                 memory.factor_r[h], memory.target_r[h], memory.gram_r[h], memory.gram_r_low[h],
-                memory.moment_r[h], memory.moment_r_low[h], low, one, two[:d2], three[:d2],
+                memory.moment_r[h], memory.moment_r_low[h], low, one, two, old,
             )  # fmt: skip
-            memory.residual[0] = max(memory.residual[0], off)
+            if not singular or off == np.inf:
+                memory.residual[0] = max(memory.residual[0], off)
 
 
 # ---------------------------------------------------------------- states that are not nodes

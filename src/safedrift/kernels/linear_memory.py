@@ -92,7 +92,8 @@ class LinearMemory(NamedTuple):
     x: FloatArray  # (max(d1, d2),)
     y: FloatArray  # (1+K,)
     low: FloatArray  # (max(d1, d2), max(d1, d2))
-    vectors: FloatArray  # (3, max(d1, d2))
+    vectors: FloatArray  # (2, max(d1, d2))
+    coefficients: FloatArray  # (1+K, max(d1, d2))
 
 
 class History(NamedTuple):
@@ -171,7 +172,8 @@ def make_linear_memory(
         x=zeros(d),
         y=zeros(1 + K),
         low=zeros((d, d)),
-        vectors=zeros((3, d)),
+        vectors=zeros((2, d)),
+        coefficients=zeros((1 + K, d)),
     )
     return with_linear_views(memory)
 

@@ -47,7 +47,7 @@ Phi = Callable[[FloatArray, IntArray], FloatArray]
 
 RULES = {"gauss-legendre": gauss_legendre, "uniform": uniform_grid}
 
-_MOST_NUMBERS = 2**29  # of psi at the nodes: 4 GiB
+_MOST_NUMBERS = 2**26  # of psi, or of P at all steps, at the nodes: half a GiB
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,9 +149,10 @@ def linear_kernel_on_box(
     for array in (*quadrature, points):
         array.setflags(write=False)  # the user's functions see them
     J, S = len(quadrature.weights), len(points)
-    if S * A * J * d1 > _MOST_NUMBERS:
-        got = f"{nodes}, which makes {S * A * J * d1}"
-        _check.fail("nodes", f"so few that psi is at most {_MOST_NUMBERS} numbers", got)
+    numbers = S * A * J * max(d1, H)
+    if numbers > _MOST_NUMBERS:
+        allowed = f"so few that psi and the kernels are at most {_MOST_NUMBERS} numbers"
+        _check.fail("nodes", allowed, f"{nodes}, which makes {numbers}")
     box = Box(
         lower, upper, A, d1, d2, psi, phi, sample, rule, int(nodes), tolerance, quadrature, points
     )
