@@ -1,5 +1,7 @@
 """Small worlds and comparisons shared by the tests of the learner."""
 
+from dataclasses import replace
+
 import numpy as np
 
 import naive
@@ -118,6 +120,35 @@ def own_loop(world, agent, seed, noisy=False):
 
 # ---------------------------------------------------------------- linear kernels
 
+BUDGETS = sd.Budgets(P=2.0, r=1.0, g=1.0, star=3.0)
+# Large steps and small bonuses make every quantity move within few episodes.
+LIVELY = {"alpha": 0.7, "eta": 0.4, "bonus_scale": 0.05, "lam": 0.3}
+
+
+def build_linear(world, knowledge="slater", mode="repaired", **overrides):
+    """A least-squares learner with lively constants."""
+    if knowledge == "slater":
+        told = sd.Slater(0.4)
+    else:
+        told = sd.local_budgets(world, "l2" if mode == "printed" else "l1")
+    chosen = LIVELY | overrides
+    return sd.PROPDPPO.for_problem(world, told, mode=mode, budgets=BUDGETS, **chosen)
+
+
+def with_evaluation(agent, **changes):
+    """A fresh learner whose evaluation has some hand-made constants."""
+    parameters = replace(
+        agent.parameters, evaluation=replace(agent.parameters.evaluation, **changes)
+    )
+    return sd.PROPDPPO(
+        agent.sizes, agent.initial, parameters, agent.knowledge, features=agent.features,
+        box=agent.box,
+    )  # fmt: skip
+
+
+def linear_world(features="scenarios", rewards="scenarios", **options):
+    return small_world(**({"M": 30} | options)).as_linear_kernel(features, rewards)
+
 
 def dense_features(world):
     """ψ (H, S, A, S, d1) and φ (H, S, A, d2) of a finite linear-kernel world."""
@@ -188,15 +219,80 @@ def assert_agrees_with_linear_twin(world, agent, seed=0, noisy=False, tolerance=
         play=play, thresholds=world.thresholds, sizes=agent.sizes, initial=world.initial, psi=psi,
         phi=phi, **linear_settings(agent),
     )  # fmt: skip
+    caps = counted_caps(agent)
     for m, expected in enumerate(twin):
         policy = np.asarray(agent.begin_episode(world.thresholds[m]))
         agent.end_episode(*seen[m])
         assert_same_estimates(world, agent, policy, expected, tolerance)
+        assert caps[m] == expected["at_cap"]
     assert agent.episode == M
 
 
-def box_world(M=30, H=4, K=1, n=1, nodes=12, rule="gauss-legendre", drift=True, tolerance=0.05):
-    """A small world on [0, 1]^n: two truncated normals blended, rewards linear in x."""
+def counted_caps(agent):
+    """A list that grows by the number of estimates at their cap after every episode."""
+    found, end = [], agent.engine.end
+
+    def kept(*arguments):
+        found.append(end(*arguments))
+        return found[-1]
+
+    agent.engine.end = kept
+    return found
+
+
+# ---------------------------------------------------------------- a box
+
+
+def box_twin(world, agent, play):
+    """The NumPy twin of a learner on a box."""
+    box = world.box
+    psi, phi = box.features_at(box.points)
+    return naive.propd_ppo_box(
+        play=play, thresholds=world.thresholds, sizes=agent.sizes, initial=world.initial,
+        psi=psi, phi=phi, psi_at=lambda x: box.features_at(x[None])[0][0],
+        phi_at=lambda x: box.features_at(x[None])[1][0], **linear_settings(agent),
+    )  # fmt: skip
+
+
+def ask_policy(m, agent, policy, states, expected):
+    """Ask for the policy at the visited states, without acting there."""
+    found = [policy[h, x] for h, x in enumerate(states)]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
+
+
+def assert_agrees_with_box_twin(world, agent, seed=0, path=None, ask=ask_policy):
+    """Compare at the nodes (1e-8) and, off the nodes, with brute-force replay (1e-9).
+
+    path(m) -> the states of an episode (H, n), by default random ones; ask(m, agent, policy,
+    states, expected policy there) happens in mid-episode.
+    """
+    _, H, _, A, K = agent.sizes
+    rng = np.random.default_rng(seed)
+    seen = []
+
+    def play(m, policy_at):
+        states = rng.random((H, world.box.low.size)) if path is None else path(m)
+        actions = [rng.choice(A, p=policy_at(h, states[h])) for h in range(H)]
+        seen.append((states, np.array(actions), rng.random(H), rng.random((K, H))))
+        return seen[-1]
+
+    caps = counted_caps(agent)
+    for m, expected in enumerate(box_twin(world, agent, play)):
+        policy = agent.begin_episode(world.thresholds[m])
+        ask(m, agent, policy, seen[m][0], expected["policy_visited"])
+        agent.end_episode(*seen[m])
+        assert_same_estimates(world, agent, np.asarray(policy), expected, 1e-8)
+        assert caps[m] == expected["at_cap"]
+
+
+def box_world(
+    M=30, H=4, K=1, n=1, nodes=12, rule="gauss-legendre", drift=True, tolerance=0.05, copies=1
+):
+    """A small world on [0, 1]^n: two truncated normals blended, rewards linear in x.
+
+    Coefficients drift, those of rewards and utilities too. With several `copies` all features come
+    so many times, which makes every Gram matrix singular but for its ridge.
+    """
     from safedrift.models import box
 
     def towards(shift):
@@ -204,17 +300,22 @@ def box_world(M=30, H=4, K=1, n=1, nodes=12, rule="gauss-legendre", drift=True, 
 
     low, high = np.zeros(n), np.ones(n)
     bases = [box.truncated_normal(towards(shift), 0.15, low, high) for shift in (0.0, 0.2)]
-    psi, sample = box.mixture(bases)
+    psi, sample = box.mixture(bases * copies)
     weight = np.linspace(0, 1, M) if drift else np.full(M, 0.5)
     theta = np.stack([weight, 1 - weight], axis=1)[:, None].repeat(H, axis=1)
 
     def phi(x, a):
-        return np.hstack([x[:, :1], 1 - x[:, :1], 0.3 + 0.1 * a]) / 1.5
+        one = np.hstack([x[:, :1], 1 - x[:, :1], 0.3 + 0.1 * a]) / 1.5
+        return np.hstack([one] * copies) / np.sqrt(copies)
 
     theta_r, theta_g = np.zeros((M, H, 3)), np.zeros((M, K, H, 3))
-    theta_r[..., 0] = 1.2
+    theta_r[..., 0] = 1.3 - 0.2 * weight[:, None] - 0.05 * np.arange(H)
     theta_g[..., 1] = 1.0 + 0.1 * np.arange(K)[:, None]
-    theta_g[..., 2] = 0.5
+    theta_g[..., 2] = 0.4 + 0.2 * weight[:, None, None]
+    theta, theta_r, theta_g = (np.concatenate([t] * copies, -1) for t in (theta, theta_r, theta_g))
+    theta, theta_r, theta_g = (
+        theta / copies, theta_r / np.sqrt(copies), theta_g / np.sqrt(copies),
+    )  # fmt: skip
     return sd.linear_kernel_on_box(
         low, high, 3, psi, phi, theta, theta_r, theta_g, np.full((M, K), 0.45 * H),
         np.full(n, 0.3), sample=sample, nodes=nodes, rule=rule, tolerance=tolerance,

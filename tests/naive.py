@@ -256,7 +256,7 @@ def propd_ppo_linear(
     Channels: 0 is r, 1..K are g, K+1..2K (feed "plain") are g without bonus and LV.
     """
     M, H, S, A, K = sizes
-    d1, d2 = psi.shape[-1], phi.shape[-1]
+    d1 = psi.shape[-1]
     mu, V_fed, b_before = np.zeros(K), np.zeros(K), np.zeros(K)
     for m in range(M):
         if m % L == 0:  # m = ℓ_π: uniform policy, zero Q
@@ -274,7 +274,7 @@ def propd_ppo_linear(
         if m % W == 0:  # m = ℓ_Q: the window is empty
             past = []
         channels = lstd_channels(
-            m // W, m % W, beta, beta_r, LV, spread_P, spread_g, d1, d2, feed == "plain"
+            m // W, m % W, beta, beta_r, LV, spread_P, spread_g, feed == "plain"
         )
         lstds = [lstd(past, psi, phi, pi, lam, c, *channel) for c, channel in enumerate(channels)]
         Q = np.stack([one["Q"] for one in lstds])
@@ -291,8 +291,12 @@ def propd_ppo_linear(
             "features": features, "targets": targets, "signals": np.vstack([rewards, utilities]),
             "phi": np.stack([phi[h, states[h], actions[h]] for h in range(H)]),
         })  # fmt: skip
+        at_cap = sum(
+            Q[c, h, states[h], actions[h]] >= H - h for c in range(1 + K) for h in range(H)
+        )
         yield {
             "policy": pi, "mu": mu, "V_fed": V_fed, "states": states, "actions": actions,
+            "at_cap": at_cap,
             **lstd_report(lstds, K, initial),
         }  # fmt: skip
 
@@ -310,7 +314,7 @@ def propd_ppo_box(
     initial (S,) is a distribution over the nodes. The rest as in `propd_ppo_linear`.
     """
     M, H, S, A, K = sizes
-    d1, d2 = psi.shape[-1], phi.shape[-1]
+    d1 = psi.shape[-1]
     J = psi.shape[2]
     psi_steps, phi_steps = np.stack([psi] * H), np.stack([phi] * H)
     mu, V_fed, b_before = np.zeros(K), np.zeros(K), np.zeros(K)
@@ -332,7 +336,7 @@ def propd_ppo_box(
         if m % W == 0:  # m = ℓ_Q: the window is empty
             past = []
         channels = lstd_channels(
-            m // W, m % W, beta, beta_r, LV, spread_P, spread_g, d1, d2, feed == "plain"
+            m // W, m % W, beta, beta_r, LV, spread_P, spread_g, feed == "plain"
         )
         lstds = [
             lstd(past, psi_steps, phi_steps, pi, lam, c, *channel)
@@ -355,8 +359,12 @@ def propd_ppo_box(
             "phi": np.stack([phi_at(states[h])[actions[h]] for h in range(H)]),
         })  # fmt: skip
         replay = [*replay, (mu, Q_at)]
+        at_cap = sum(
+            Q_at(c, h, states[h])[actions[h]] >= H - h for c in range(1 + K) for h in range(H)
+        )
         yield {
             "policy": pi, "mu": mu, "V_fed": V_fed, "states": states, "actions": actions,
+            "at_cap": at_cap,
             "policy_visited": policy_visited, **lstd_report(lstds, K, initial),
         }  # fmt: skip
 
@@ -378,7 +386,7 @@ def dual_feed(feed, V_initial, utilities):
     return V_initial[1:]
 
 
-def lstd_channels(block, n, beta, beta_r, LV, spread_P, spread_g, d1, d2, plain):
+def lstd_channels(block, n, beta, beta_r, LV, spread_P, spread_g, plain):
     """For each channel: its signal, the multipliers of Γ_⋄ and Γ, and LV; the last three (H,)."""
     K, H = LV.shape[1:]
     nothing = np.zeros(H)

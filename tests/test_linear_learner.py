@@ -12,35 +12,22 @@ from hypothesis import strategies as st
 import naive
 import safedrift as sd
 from builders import (
+    BUDGETS,
     DRIFT_NAMES,
     FEEDS,
+    assert_agrees_with_box_twin,
     assert_agrees_with_linear_twin,
-    assert_same_estimates,
     box_world,
-    linear_settings,
+    counted_caps,
+    dense_features,
+    linear_world,
     own_loop,
     small_world,
 )
+from builders import build_linear as build
+from safedrift.algorithms.engines import LinearEngine
 from safedrift.algorithms.parameters import MODES
 from safedrift.experiments.simulate import seeds, world_uniforms
-
-BUDGETS = sd.Budgets(P=2.0, r=1.0, g=1.0, star=3.0)
-# Large steps and small bonuses make every quantity move within few episodes.
-LIVELY = {"alpha": 0.7, "eta": 0.4, "bonus_scale": 0.05, "lam": 0.3}
-
-
-def build(world, knowledge="slater", mode="repaired", **overrides):
-    if knowledge == "slater":
-        told = sd.Slater(0.4)
-    else:
-        told = sd.local_budgets(world, "l2" if mode == "printed" else "l1")
-    chosen = LIVELY | overrides
-    return sd.PROPDPPO.for_problem(world, told, mode=mode, budgets=BUDGETS, **chosen)
-
-
-def linear_world(features="scenarios", rewards="scenarios", **options):
-    return small_world(**({"M": 30} | options)).as_linear_kernel(features, rewards)
-
 
 # ---------------------------------------------------------------- finite states
 
@@ -135,16 +122,20 @@ def test_agrees_with_twin_everywhere(
 
 @pytest.mark.parametrize("noisy", [False, True])
 @pytest.mark.parametrize("rewards", ["scenarios", "one-hot"])
-def test_own_loop_and_simulation_are_bit_identical(noisy, rewards):
-    world = linear_world("scenarios", rewards, M=40, drift="linear")
-    agent = build(world, W=15, L=6)
+def test_own_loop_and_simulation_are_bit_identical(noisy, rewards, monkeypatch):
+    world = linear_world("scenarios", rewards, M=40, K=2, drift="linear")
+    agent = build(world, W=15, L=6, bonus_scale=0.3)
     run = sd.simulate(world, agent, seed=3, noisy=noisy)
+    caps, end = [], LinearEngine.end
+    monkeypatch.setattr(LinearEngine, "end", lambda *all_: caps.append(end(*all_)))
     for m, (policy, mu, estimates, observed) in enumerate(own_loop(world, agent, 3, noisy)):
         np.testing.assert_array_equal(run.mu[m], mu)
         assert run.estimated_reward[m] == estimates[0]
         np.testing.assert_array_equal(run.observed[m], observed)
         values = sd.evaluate(world.at(m), np.asarray(policy))
         np.testing.assert_allclose(run.reward[m], values[0], atol=1e-12)
+        assert run.at_cap[m] == caps[m] / (world.H * (1 + world.K))
+    assert 0 < np.mean(run.at_cap) < 1
 
 
 def test_measured_numbers_are_those_of_the_same_world_as_a_table():
@@ -195,31 +186,38 @@ def test_memory_does_not_grow_with_the_window():
 
 
 def test_without_bonus_and_ridge_the_coefficients_of_a_still_world_are_recovered():
-    """w - θ = Λ⁻¹ Σ φ ε with |ε| ≤ H-h: within 5 standard deviations in every direction."""
-    M = 4000
-    table = small_world(M=M, S=5, A=3, H=3, drift="stationary", start=np.full(5, 0.2))
+    """w - θ = Λ⁻¹ Σ φ ε with |ε| ≤ (H-h)/2: within 5 standard deviations in every direction."""
+    M, S, A, H = 4000, 6, 3, 3
+    table = small_world(M=M, S=S, A=A, H=H, drift="stationary", start=np.full(S, 1 / S))
+    rng = np.random.default_rng(0)
+    scenarios = [  # kernels that lead to different states, utilities and rewards that tell them
+        sd.TabularCMDP(
+            rng.dirichlet(np.full(S, 0.05), (H, S, A)), rng.random((H, S, A)).round(),
+            rng.random((1, H, S, A)).round(), table.scenarios[0].thresholds, np.full(S, 1 / S),
+        )
+        for _ in range(3)
+    ]  # fmt: skip
     blend = np.broadcast_to([0.5, 0.2, 0.3], (M, 3))
-    world = sd.DriftingCMDP(table.scenarios, blend, thresholds=table.thresholds).as_linear_kernel()
+    world = sd.DriftingCMDP(scenarios, blend, thresholds=np.full((M, 1), 0.1)).as_linear_kernel()
+    np.testing.assert_array_equal(np.unique(world.theta[0]), [0.2, 0.3, 0.5])
     agent = build(world, W=M, L=M, bonus_scale=0.0, lam=1e-9, alpha=0.0)
-    for _, _, _, _ in own_loop_keeping(world, agent):
+    for _ in own_loop_keeping(world, agent):
         pass
     memory = agent.memory
+    psi, phi = dense_features(world)
     for c in range(2):
-        for h in range(world.H - 1):
+        for h in range(H - 1):
             inverse = np.linalg.inv(memory.gram[c, h] + np.triu(memory.gram[c, h], 1).T)
-            sigma = (world.H - 1 - h) / 2
-            off = np.abs(memory.w[c, h] - world.theta[0, h])
-            assert (off <= 5 * sigma * np.sqrt(np.diag(inverse))).all()
-            assert off.max() < 0.35
-            # Along the data the coefficients are sharp.
-            x = memory.feature[c]
-            assert np.abs(x.T @ (memory.w[c, h] - world.theta[0, h])).max() < 0.15
+            sigma = (H - 1 - h) / 2
+            off = memory.w[c, h] - world.theta[0, h]
+            assert (np.abs(off) <= 5 * sigma * np.sqrt(np.diag(inverse))).all()
+            assert np.abs(off).max() < 0.08
+            # φ^m of this very step, from V^m of the next: what Q was made of.
+            ahead = np.einsum("xayd,y->xad", psi[h], memory.v[c, h + 1])
+            np.testing.assert_allclose(ahead @ off, 0, atol=0.05)
         signal = world.theta_r[0] if c == 0 else world.theta_g[0, 0]
-        phi = world.features.phi
-        for h in range(world.H):
-            fitted = phi[min(h, len(phi) - 1)].T @ memory.u[c, h]
-            true = phi[min(h, len(phi) - 1)].T @ signal[h]
-            np.testing.assert_allclose(fitted, true, atol=1e-5)  # rewards are seen without noise
+        for h in range(H):  # rewards are seen without noise
+            np.testing.assert_allclose(phi[h] @ memory.u[c, h], phi[h] @ signal[h], atol=1e-5)
 
 
 def own_loop_keeping(world, agent):
@@ -228,48 +226,39 @@ def own_loop_keeping(world, agent):
     return own_loop(world, agent, 0)
 
 
-def test_repaired_bonus_covers_the_true_utility_in_every_episode():
-    """V_g is optimistic under drift, because its bonus knows the drift (V_r's does not)."""
-    world = linear_world(M=200, S=4, A=2, H=3, drift="linear")
-    told = sd.local_budgets(world, "l1")
-    agent = sd.PROPDPPO.for_problem(
-        world, told, mode="repaired", budgets=sd.budgets(world), W=100, bonus_scale=1.0
-    )
-    run = sd.simulate(world, agent)
-    assert (run.estimated_utility >= run.utility - 1e-9).all()
-
-
-# ---------------------------------------------------------------- a box
-
-
-def box_twin(world, agent, episodes):
-    box = world.box
-    psi, phi = box.features_at(box.points)
-    return naive.propd_ppo_box(
-        play=episodes, thresholds=world.thresholds, sizes=agent.sizes, initial=world.initial,
-        psi=psi, phi=phi, psi_at=lambda x: box.features_at(x[None])[0][0],
-        phi_at=lambda x: box.features_at(x[None])[1][0], **linear_settings(agent),
+def rising_world(M=300, H=3):
+    """Utilities, and the chance of the state where they are high, rise linearly."""
+    x, a, y = np.meshgrid([0, 1], [0, 1], [0, 1], indexing="ij")
+    low = np.where(y == 1, 0.2 + 0.1 * a, 0.8 - 0.1 * a)
+    high = np.where(y == 1, 0.6 + 0.1 * x, 0.4 - 0.1 * x)
+    theta = np.linspace([0.9, 0.1], [0.4, 0.6], M)[:, None].repeat(H, axis=1)
+    utility = np.array([0.05, 0.1, 0.4, 0.5])  # of the pairs (x, a)
+    theta_g = np.linspace(utility, utility + 0.12, M)[:, None, None].repeat(H, axis=2)
+    return sd.LinearKernelCMDP(
+        np.stack([low, high], axis=-1), "one-hot", theta, 0.5 * np.ones((M, H, 4)), theta_g,
+        np.full((M, 1), 0.3), [1.0, 0.0],
     )  # fmt: skip
 
 
-def assert_agrees_with_box_twin(world, agent, seed=0):
-    """Compare at the nodes (1e-8) and, off the nodes, with brute-force replay (1e-9)."""
-    _, H, _, A, K = agent.sizes
-    rng = np.random.default_rng(seed)
-    seen = []
+@pytest.mark.parametrize("seed", range(5))
+def test_repaired_spreads_cover_a_utility_that_rises_within_the_window(seed):
+    """Without β the spreads alone must make up for data that are out of date; nothing else does."""
+    world = rising_world()
+    M = world.M
+    lower = {}
+    for knowledge in ("local-budgets", "slater"):
+        agent = build(world, knowledge, W=M, L=M, bonus_scale=0.0, lam=1e-3, alpha=0.0)
+        run = sd.simulate(world, agent, seed=seed)
+        lower[knowledge] = (run.estimated_utility - run.utility)[M // 3 :]
+        assert run.estimated_utility[M // 3 :].max() < 0.9 * world.H  # far from saturated
+    assert (lower["local-budgets"] > 0).all()
+    assert (lower["slater"] < 0).mean() > 0.95  # the control: no spreads, no optimism
+    assert agent.settings.beta.max() == 0
+    for part in ("spread_P", "spread_g"):  # each is needed: its share of the error is not noise
+        assert getattr(build(world, "local-budgets", W=M).settings, part).max() > 0.1
 
-    def play(m, policy_at):
-        states = rng.random((H, world.box.low.size))
-        actions = [rng.choice(A, p=policy_at(h, states[h])) for h in range(H)]
-        seen.append((states, np.array(actions), rng.random(H), rng.random((K, H))))
-        return seen[-1]
 
-    for m, expected in enumerate(box_twin(world, agent, play)):
-        policy = agent.begin_episode(world.thresholds[m])
-        found = [policy[h, x] for h, x in enumerate(seen[m][0])]
-        np.testing.assert_allclose(found, expected["policy_visited"], rtol=0, atol=1e-9)
-        agent.end_episode(*seen[m])
-        assert_same_estimates(world, agent, np.asarray(policy), expected, 1e-8)
+# ---------------------------------------------------------------- a box
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -302,29 +291,44 @@ def test_policy_at_a_node_is_that_of_the_table():
         policy[0, 0.5]
 
 
-def test_own_loop_and_simulation_on_a_box_are_bit_identical():
+@pytest.mark.parametrize(
+    ("noisy", "K", "n"), [(False, 1, 1), (True, 1, 1), (False, 2, 2), (True, 2, 1), (True, 2, 2)]
+)
+def test_own_loop_and_simulation_on_a_box_are_bit_identical(noisy, K, n):
     from safedrift.experiments import box as playing
 
-    world = box_world(M=25)
+    world = box_world(M=25, K=K, n=n, nodes=12 if n == 1 else 6)
+    assert np.ptp(world.theta_r, axis=0).max() > 0.1
     agent = build(world, W=12, L=9)
-    run = sd.simulate(world, agent, seed=4)
+    run = sd.simulate(world, agent, seed=4, noisy=noisy)
     learner = agent.fresh(seeds(4)["learner"])
+    caps = counted_caps(learner)
     stream = np.random.default_rng(seeds(4)["world"])
+    H = world.H
     for m in range(world.M):
         learner.begin_episode(world.thresholds[m])
         u = stream.random(world_uniforms(world))
+        assert u.size == 1 + (H - 1) * (1 + n) + H * (1 + K)
         x = playing.first_point(world, u[0])
-        states, actions, values = [], [], np.empty((1 + world.K, world.H))
-        for h in range(world.H):
+        states, actions, values = [], [], np.empty((1 + K, H))
+        for h in range(H):
             states.append(x)
             actions.append(learner.act(h, x))
-            values[:, h] = playing.signals(world, m, h, x, actions[h])
-            if h + 1 < world.H:
-                x = playing.next_point(world, m, h, x, actions[h], u[1 + 2 * h :])
+            phi = world.box.phi(x[None], np.array([[actions[h]]]))[0]
+            values[0, h] = world.theta_r[m, h] @ phi
+            values[1:, h] = world.theta_g[m, :, h] @ phi
+            if h + 1 < H:
+                x = playing.next_point(world, m, h, x, actions[h], u[1 + (1 + n) * h :])
+        if noisy:
+            noise = u[1 + (H - 1) * (1 + n) :].reshape(H, 1 + K).T
+            values = (noise < values).astype(float)
         learner.end_episode(states, actions, values[0], values[1:])
         np.testing.assert_array_equal(run.mu[m], learner.mu)
         assert run.estimated_reward[m] == learner.estimates[0]
+        np.testing.assert_array_equal(run.estimated_utility[m], learner.estimates[1:])
         np.testing.assert_array_equal(run.observed[m], values.sum(axis=1))
+        assert run.at_cap[m] == caps[m] / (H * (1 + K))
+    assert run.at_cap.min() < run.at_cap.max()
 
 
 def replayed(world, episodes, **overrides):
@@ -358,21 +362,67 @@ def test_regret_and_violation_converge_as_nodes_double(rule):
     assert (change[-1] < change[0] / 8).all()
 
 
+def measured_naively(world, m, policy):
+    """(1 + K,) values of a policy (H, S, A) at the nodes, and the optimum from a linear program."""
+    psi, phi = world.box.features_at(world.box.points)
+    P = np.zeros((world.H, world.S, world.A, world.S))
+    P[..., : psi.shape[2]] = np.einsum("xayd,hd->hxay", psi, world.theta[m])
+    r, *g = (np.stack([phi @ at_step for at_step in theta])
+             for theta in (world.theta_r[m], *world.theta_g[m]))  # fmt: skip
+    values = [naive.policy_value(P, signal, world.initial, policy) for signal in (r, *g)]
+    best = naive.occupancy_lp(P, r, np.stack(g), world.thresholds[m], world.initial)
+    return np.array(values), -best.fun
+
+
 def test_run_on_a_box_says_what_its_discretisation_costs():
     errors = []
-    for nodes in (8, 32):
-        world = box_world(M=60, nodes=nodes)
-        run = sd.simulate(world, build(world, W=30, L=20))
+    for nodes in (8, 24):
+        world = box_world(M=40, H=3, K=2, nodes=nodes)
+        agent = build(world, W=30, L=20)
+        run = sd.simulate(world, agent)
         cost = run.info["discretisation"]
         assert cost["nodes"] == [nodes, 2 * nodes]
         assert len(cost["episodes"]) == 16
         assert len(set(np.diff(cost["episodes"]))) > 2, "not evenly spread: no season is missed"
         fine = sd.refined(world)
-        gap = np.abs(sd.optima(fine).value - run.optimal_reward)[cost["episodes"]]
-        assert cost["optimal_reward"] == pytest.approx(gap.max(), abs=1e-12)
-        errors.append([cost[name] for name in ("optimal_reward", "reward", "utility")])
+        policies = policies_at(world, agent, fine.box.points)
+        change = []
+        for m in cost["episodes"]:
+            (reward, *utilities), best = measured_naively(fine, m, policies[m])
+            change.append([
+                best - run.optimal_reward[m], reward - run.reward[m],
+                (best - reward) - (run.optimal_reward[m] - run.reward[m]),
+                np.abs(utilities - run.utility[m]).max(),
+            ])  # fmt: skip
+        wanted = np.abs(change).max(axis=0)
+        found = [cost[name] for name in ("optimal_reward", "reward", "regret", "utility")]
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-9)
+        errors.append(found)
     assert (np.array(errors[1]) < np.array(errors[0]) / 4).all()
     assert run.summary()["discretisation"] == cost
+
+
+def policies_at(world, agent, points):
+    """Policies (M, H, P, A) at points (P, n) of the learner that `sd.simulate` plays."""
+    from safedrift.experiments import box as playing
+
+    learner = agent.fresh(seeds(0)["learner"])
+    stream = np.random.default_rng(seeds(0)["world"])
+    found = []
+    for m in range(world.M):
+        policy = learner.begin_episode(world.thresholds[m])
+        found.append([[policy[h, x] for x in points] for h in range(world.H)])
+        u, x = stream.random(world_uniforms(world)), world.box.points[-1]
+        states, actions, values = [], [], []
+        for h in range(world.H):
+            states.append(x)
+            actions.append(learner.act(h, x))
+            values.append(playing.signals(world, m, h, x, actions[h]))
+            if h + 1 < world.H:
+                x = playing.next_point(world, m, h, x, actions[h], u[1 + (1 + x.size) * h :])
+        values = np.array(values).T
+        learner.end_episode(states, actions, values[0], values[1:])
+    return np.array(found)
 
 
 def test_finite_worlds_have_no_discretisation():
