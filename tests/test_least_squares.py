@@ -105,6 +105,33 @@ def test_a_gram_matrix_of_condition_1e12_does_not_corrupt_the_answer(lam, thin):
         assert error(plain, exact) > 1e-7
 
 
+@pytest.mark.parametrize("T", [1, 3])
+def test_nearly_singular_answers_are_exact_between_scheduled_refreshes(T):
+    """No refresh is due in 50 rows: those made because Λ is nearly singular must do."""
+    rows, _ = nearly_singular(50, 5, thin=0.0)
+    targets = np.random.default_rng(2).random((50, T))
+    regression, rotated = Regression(5, T), Regression(5, T)
+    regression.fit(rows, targets, 1e-10, 64)
+    rotated.fit(rows, targets, 1e-10, 0)
+    for t in range(T):
+        exact = exact_ridge(rows, targets[:, t], 1e-10)
+        assert error(regression.w[t], exact) < 1e-12
+        assert error(rotated.w[t], exact) > 1e-4  # what rotations alone make of it
+
+
+def test_a_vanished_pivot_is_told_and_the_rotated_one_kept():
+    regression = Regression(2)
+    regression.fit(np.ones((1, 2)), np.ones((1, 1)), 1e-3, 0)
+    R, z, gram, _, _, _ = regression.arrays
+    gram[:] = 1.0  # of rank one, exactly
+    regression.gram_low[:] = 0.0
+    kept = R[1, 1]
+    s = np.zeros((2, 2))
+    assert refresh(*regression.arrays, s, np.zeros(2), np.zeros(2), np.zeros((1, 2))) == np.inf
+    np.testing.assert_allclose(R, [[1, 1], [0, kept]], rtol=1e-15)
+    assert np.isfinite(z).all()
+
+
 def test_bonus_norms_survive_a_gram_matrix_of_condition_1e12():
     rows, targets = nearly_singular(200, 4, thin=1e-7)
     lam = 1e-8

@@ -19,7 +19,6 @@ from builders import (
     assert_agrees_with_linear_twin,
     box_world,
     counted_caps,
-    dense_features,
     linear_world,
     own_loop,
     small_world,
@@ -182,82 +181,6 @@ def test_memory_does_not_grow_with_the_window():
     assert [array.shape for array in agent.memory] == before
 
 
-# ---------------------------------------------------------------- what is learnt
-
-
-def test_without_bonus_and_ridge_the_coefficients_of_a_still_world_are_recovered():
-    """w - θ = Λ⁻¹ Σ φ ε with |ε| ≤ (H-h)/2: within 5 standard deviations in every direction."""
-    M, S, A, H = 4000, 6, 3, 3
-    table = small_world(M=M, S=S, A=A, H=H, drift="stationary", start=np.full(S, 1 / S))
-    rng = np.random.default_rng(0)
-    scenarios = [  # kernels that lead to different states, utilities and rewards that tell them
-        sd.TabularCMDP(
-            rng.dirichlet(np.full(S, 0.05), (H, S, A)), rng.random((H, S, A)).round(),
-            rng.random((1, H, S, A)).round(), table.scenarios[0].thresholds, np.full(S, 1 / S),
-        )
-        for _ in range(3)
-    ]  # fmt: skip
-    blend = np.broadcast_to([0.5, 0.2, 0.3], (M, 3))
-    world = sd.DriftingCMDP(scenarios, blend, thresholds=np.full((M, 1), 0.1)).as_linear_kernel()
-    np.testing.assert_array_equal(np.unique(world.theta[0]), [0.2, 0.3, 0.5])
-    agent = build(world, W=M, L=M, bonus_scale=0.0, lam=1e-9, alpha=0.0)
-    for _ in own_loop_keeping(world, agent):
-        pass
-    memory = agent.memory
-    psi, phi = dense_features(world)
-    for c in range(2):
-        for h in range(H - 1):
-            inverse = np.linalg.inv(memory.gram[c, h] + np.triu(memory.gram[c, h], 1).T)
-            sigma = (H - 1 - h) / 2
-            off = memory.w[c, h] - world.theta[0, h]
-            assert (np.abs(off) <= 5 * sigma * np.sqrt(np.diag(inverse))).all()
-            assert np.abs(off).max() < 0.08
-            # φ^m of this very step, from V^m of the next: what Q was made of.
-            ahead = np.einsum("xayd,y->xad", psi[h], memory.v[c, h + 1])
-            np.testing.assert_allclose(ahead @ off, 0, atol=0.05)
-        signal = world.theta_r[0] if c == 0 else world.theta_g[0, 0]
-        for h in range(H):  # rewards are seen without noise
-            np.testing.assert_allclose(phi[h] @ memory.u[c, h], phi[h] @ signal[h], atol=1e-5)
-
-
-def own_loop_keeping(world, agent):
-    """`own_loop` on the very learner that is given."""
-    agent.fresh = lambda seed: agent
-    return own_loop(world, agent, 0)
-
-
-def rising_world(M=300, H=3):
-    """Utilities, and the chance of the state where they are high, rise linearly."""
-    x, a, y = np.meshgrid([0, 1], [0, 1], [0, 1], indexing="ij")
-    low = np.where(y == 1, 0.2 + 0.1 * a, 0.8 - 0.1 * a)
-    high = np.where(y == 1, 0.6 + 0.1 * x, 0.4 - 0.1 * x)
-    theta = np.linspace([0.9, 0.1], [0.4, 0.6], M)[:, None].repeat(H, axis=1)
-    utility = np.array([0.05, 0.1, 0.4, 0.5])  # of the pairs (x, a)
-    theta_g = np.linspace(utility, utility + 0.12, M)[:, None, None].repeat(H, axis=2)
-    return sd.LinearKernelCMDP(
-        np.stack([low, high], axis=-1), "one-hot", theta, 0.5 * np.ones((M, H, 4)), theta_g,
-        np.full((M, 1), 0.3), [1.0, 0.0],
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_repaired_spreads_cover_a_utility_that_rises_within_the_window(seed):
-    """Without β the spreads alone must make up for data that are out of date; nothing else does."""
-    world = rising_world()
-    M = world.M
-    lower = {}
-    for knowledge in ("local-budgets", "slater"):
-        agent = build(world, knowledge, W=M, L=M, bonus_scale=0.0, lam=1e-3, alpha=0.0)
-        run = sd.simulate(world, agent, seed=seed)
-        lower[knowledge] = (run.estimated_utility - run.utility)[M // 3 :]
-        assert run.estimated_utility[M // 3 :].max() < 0.9 * world.H  # far from saturated
-    assert (lower["local-budgets"] > 0).all()
-    assert (lower["slater"] < 0).mean() > 0.95  # the control: no spreads, no optimism
-    assert agent.settings.beta.max() == 0
-    for part in ("spread_P", "spread_g"):  # each is needed: its share of the error is not noise
-        assert getattr(build(world, "local-budgets", W=M).settings, part).max() > 0.1
-
-
 # ---------------------------------------------------------------- a box
 
 
@@ -292,15 +215,16 @@ def test_policy_at_a_node_is_that_of_the_table():
 
 
 @pytest.mark.parametrize(
-    ("noisy", "K", "n"), [(False, 1, 1), (True, 1, 1), (False, 2, 2), (True, 2, 1), (True, 2, 2)]
+    ("noisy", "K", "n"), [(False, 1, 1), (True, 1, 1), (False, 2, 1), (True, 2, 2)]
 )
 def test_own_loop_and_simulation_on_a_box_are_bit_identical(noisy, K, n):
     from safedrift.experiments import box as playing
 
-    world = box_world(M=25, K=K, n=n, nodes=12 if n == 1 else 6)
+    world = box_world(M=25, K=K) if n == 1 else box_world(M=13, H=3, K=K, n=n, nodes=6)
+    every = 1 if n == 1 else 6  # optima in the plane take long
     assert np.ptp(world.theta_r, axis=0).max() > 0.1
-    agent = build(world, W=12, L=9)
-    run = sd.simulate(world, agent, seed=4, noisy=noisy)
+    agent = build(world, W=12, L=9, bonus_scale=0.3)
+    run = sd.simulate(world, agent, seed=4, noisy=noisy, measure_every=every)
     learner = agent.fresh(seeds(4)["learner"])
     caps = counted_caps(learner)
     stream = np.random.default_rng(seeds(4)["world"])
@@ -323,11 +247,13 @@ def test_own_loop_and_simulation_on_a_box_are_bit_identical(noisy, K, n):
             noise = u[1 + (H - 1) * (1 + n) :].reshape(H, 1 + K).T
             values = (noise < values).astype(float)
         learner.end_episode(states, actions, values[0], values[1:])
-        np.testing.assert_array_equal(run.mu[m], learner.mu)
-        assert run.estimated_reward[m] == learner.estimates[0]
-        np.testing.assert_array_equal(run.estimated_utility[m], learner.estimates[1:])
-        np.testing.assert_array_equal(run.observed[m], values.sum(axis=1))
-        assert run.at_cap[m] == caps[m] / (H * (1 + K))
+        if m % every == 0:
+            i = m // every
+            np.testing.assert_array_equal(run.mu[i], learner.mu)
+            assert run.estimated_reward[i] == learner.estimates[0]
+            np.testing.assert_array_equal(run.estimated_utility[i], learner.estimates[1:])
+            np.testing.assert_array_equal(run.observed[i], values.sum(axis=1))
+            assert run.at_cap[i] == caps[m] / (H * (1 + K))
     assert run.at_cap.min() < run.at_cap.max()
 
 
@@ -410,8 +336,8 @@ def policies_at(world, agent, points):
     stream = np.random.default_rng(seeds(0)["world"])
     found = []
     for m in range(world.M):
-        policy = learner.begin_episode(world.thresholds[m])
-        found.append([[policy[h, x] for x in points] for h in range(world.H)])
+        learner.begin_episode(world.thresholds[m])
+        found.append([learner.engine.policy_at(h, points) for h in range(world.H)])
         u, x = stream.random(world_uniforms(world)), world.box.points[-1]
         states, actions, values = [], [], []
         for h in range(world.H):

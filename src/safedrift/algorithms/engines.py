@@ -301,7 +301,7 @@ class BoxEngine:
                 h, n, ahead, np.ascontiguousarray(phi[part]), self.settings, self.history,
                 self.memory, logits,
             )  # fmt: skip
-            raw[part] = logits[0] + logits[1]
+            raw[part] = (logits[0] - logits[0].max(axis=1, keepdims=True)) + logits[1]
         weight = np.exp(raw - raw.max(axis=1, keepdims=True))
         return np.asarray(weight / weight.sum(axis=1, keepdims=True))
 
