@@ -17,7 +17,7 @@ from safedrift import _check
 from safedrift._check import FloatArray
 from safedrift.algorithms.knowledge import Sizes
 from safedrift.algorithms.parameters import Parameters
-from safedrift.algorithms.parts import LeastSquaresEvaluation, kernel_settings
+from safedrift.algorithms.parts import LeastSquaresEvaluation, kernel_settings, step_settings
 from safedrift.kernels import learner, linear
 from safedrift.kernels.linear_memory import (
     LinearMemory,
@@ -27,7 +27,7 @@ from safedrift.kernels.linear_memory import (
     with_history_room,
     with_linear_views,
 )
-from safedrift.kernels.memory import FEEDS, PLAIN, Memory, make_memory, with_room, with_views
+from safedrift.kernels.memory import PLAIN, Memory, make_memory, with_room, with_views
 from safedrift.kernels.types import Features
 
 __all__ = ["BoxEngine", "BoxMaps", "BoxPolicy", "Engine", "LinearEngine", "Policy", "TableEngine"]
@@ -383,15 +383,8 @@ def _least_squares_settings(parameters: Parameters, sizes: Sizes) -> LinearSetti
     part = parameters.evaluation
     if not isinstance(part, LeastSquaresEvaluation):
         raise TypeError(f"evaluation must be LeastSquaresEvaluation; got {type(part).__name__}")
-    step, dual = parameters.improvement, parameters.dual
     settings = LinearSettings(
-        alpha=float(step.alpha),
-        L=int(step.L),
-        eta=float(dual.eta),
-        xi=float(dual.xi),
-        chi=float(dual.chi),
-        lagged=bool(dual.lagged),
-        feed=FEEDS[dual.feed],
+        **step_settings(parameters.improvement, parameters.dual),
         W=int(part.W),
         lam=float(part.lam),
         beta=np.array(part.beta, dtype=np.float64),

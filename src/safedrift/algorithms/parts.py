@@ -207,6 +207,15 @@ class LeastSquaresEvaluation:
 Evaluation = CountEvaluation | LeastSquaresEvaluation
 
 
+def step_settings(improvement: MirrorStep, dual: DualStep) -> dict[str, Any]:
+    """What the compiled improvement and dual step take, whatever the evaluation."""
+    return {
+        "alpha": float(improvement.alpha), "L": int(improvement.L), "eta": float(dual.eta),
+        "xi": float(dual.xi), "chi": float(dual.chi), "lagged": bool(dual.lagged),
+        "feed": FEEDS[dual.feed],
+    }  # fmt: skip
+
+
 def kernel_settings(
     improvement: MirrorStep, dual: DualStep, evaluation: Evaluation, H: int
 ) -> memory.Settings:
@@ -217,13 +226,7 @@ def kernel_settings(
     counted = isinstance(bonus, CountBonus)
     nothing = np.zeros(H)
     return memory.Settings(
-        alpha=float(improvement.alpha),
-        L=int(improvement.L),
-        eta=float(dual.eta),
-        xi=float(dual.xi),
-        chi=float(dual.chi),
-        lagged=bool(dual.lagged),
-        feed=FEEDS[dual.feed],
+        **step_settings(improvement, dual),
         W=int(evaluation.W),
         lam=float(evaluation.lam),
         bonus=memory.COUNT_BONUS if counted else memory.BERNSTEIN_BONUS,

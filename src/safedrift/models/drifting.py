@@ -10,7 +10,6 @@ instead of forming P^m.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from copy import copy
 from functools import cached_property
 
 import numpy as np
@@ -22,7 +21,12 @@ from safedrift.kernels.types import Path, Successors, World
 from safedrift.kernels.worlds import running_sums
 from safedrift.models.linear import LinearKernelCMDP
 from safedrift.models.reductions import linear_kernel_of
-from safedrift.models.tabular import TabularCMDP, distinct_rows
+from safedrift.models.tabular import (
+    TabularCMDP,
+    checked_thresholds,
+    distinct_rows,
+    replace_thresholds,
+)
 
 __all__ = ["DriftingCMDP"]
 
@@ -76,7 +80,7 @@ class DriftingCMDP:
             scenario_thresholds = np.stack([s.thresholds for s in self.scenarios])
             mixed = np.einsum("mj,mjk->mk", common.weight, scenario_thresholds[common.scenario])
             thresholds = np.minimum(mixed, self.H)  # a convex mixture may round above H
-        self._set_thresholds(thresholds)
+        self.thresholds = checked_thresholds(thresholds, self.M, self.K, self.H)
 
     @property
     def initial(self) -> FloatArray:
@@ -100,17 +104,7 @@ class DriftingCMDP:
 
     def with_thresholds(self, thresholds: ArrayLike) -> DriftingCMDP:
         """Return the same world with other thresholds (M, K)."""
-        other = copy(self)
-        other.__dict__.pop("distinct", None)
-        other._set_thresholds(thresholds)
-        if "arrays" in other.__dict__:
-            other.__dict__["arrays"] = self.arrays._replace(thresholds=other.thresholds.copy())
-        return other
-
-    def _set_thresholds(self, thresholds: ArrayLike) -> None:
-        self.thresholds = _check.floats("thresholds", thresholds, (self.M, self.K))
-        ok = (self.thresholds > 0) & (self.thresholds <= self.H)
-        _check.everywhere("thresholds", self.thresholds, ok, f"in (0, H] = (0, {self.H}]")
+        return replace_thresholds(self, thresholds)
 
     def at(self, m: int) -> TabularCMDP:
         """Return the world of episode m (from 0)."""

@@ -11,7 +11,6 @@ here say all there is to know at these states; on a box, `features_at` gives the
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -31,7 +30,12 @@ from safedrift.models.features import (
     check_integrals,
     check_phi,
 )
-from safedrift.models.tabular import TabularCMDP, distinct_rows
+from safedrift.models.tabular import (
+    TabularCMDP,
+    checked_thresholds,
+    distinct_rows,
+    replace_thresholds,
+)
 
 if TYPE_CHECKING:
     from safedrift.models.box import Box
@@ -95,7 +99,7 @@ class LinearKernelCMDP:
         self.d2 = self.theta_r.shape[-1]
         self.theta_g = _check.floats("theta_g", theta_g, (self.M, "K", self.H, self.d2))
         self.K = self.theta_g.shape[1]
-        self._set_thresholds(thresholds)
+        self.thresholds = checked_thresholds(thresholds, self.M, self.K, self.H)
         self.initial = _check.floats("initial", initial, ("S",))
         _check.distribution("initial", self.initial)
         self.S = self.initial.size
@@ -189,19 +193,9 @@ class LinearKernelCMDP:
         s, a = divmod(int(pair), self.A)
         _check.fail(name, allowed, got, f"(episode {m}, step {h}, state {s}, action {a})")
 
-    def _set_thresholds(self, thresholds: ArrayLike) -> None:
-        self.thresholds = _check.floats("thresholds", thresholds, (self.M, self.K))
-        ok = (self.thresholds > 0) & (self.thresholds <= self.H)
-        _check.everywhere("thresholds", self.thresholds, ok, f"in (0, H] = (0, {self.H}]")
-
     def with_thresholds(self, thresholds: ArrayLike) -> LinearKernelCMDP:
         """Return the same world with other thresholds (M, K)."""
-        other = copy(self)
-        other.__dict__.pop("distinct", None)
-        other._set_thresholds(thresholds)
-        if "arrays" in other.__dict__:
-            other.__dict__["arrays"] = self.arrays._replace(thresholds=other.thresholds.copy())
-        return other
+        return replace_thresholds(self, thresholds)
 
     # ------------------------------------------------------------ views
 

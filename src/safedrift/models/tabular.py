@@ -9,17 +9,22 @@ over policies π_h(a | x), with x_1 ~ initial and x_{h+1} ~ P_h(· | x_h, a_h), 
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from safedrift import _check
 from safedrift._check import FloatArray, IntArray
 from safedrift.kernels.types import Successors
 
 __all__ = ["Successors", "TabularCMDP", "distinct_rows", "from_costs", "successor_lists"]
+
+
+W = TypeVar("W")
 
 
 class Shape(NamedTuple):
@@ -160,6 +165,25 @@ def distinct_rows(rows: FloatArray) -> tuple[IntArray, IntArray]:
     rank = np.empty_like(order)
     rank[order] = np.arange(order.size)
     return starts[first[order]], rank[inverse][np.cumsum(changed) - 1]
+
+
+def checked_thresholds(thresholds: ArrayLike, M: int, K: int, H: int) -> FloatArray:
+    """Check the thresholds (M, K) of a drifting world."""
+    checked = _check.floats("thresholds", thresholds, (M, K))
+    ok = (checked > 0) & (checked <= H)
+    _check.everywhere("thresholds", checked, ok, f"in (0, H] = (0, {H}]")
+    return checked
+
+
+def replace_thresholds(world: W, thresholds: ArrayLike) -> W:
+    """Return a copy of a drifting world with other thresholds (M, K)."""
+    other: Any = copy(world)
+    other.__dict__.pop("distinct", None)
+    other.thresholds = checked_thresholds(thresholds, other.M, other.K, other.H)
+    if "arrays" in other.__dict__:
+        other.__dict__["arrays"] = other.arrays._replace(thresholds=other.thresholds.copy())
+    same: W = other
+    return same
 
 
 def from_costs(costs: FloatArray, limits: FloatArray, H: int) -> tuple[FloatArray, FloatArray]:
