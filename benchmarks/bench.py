@@ -51,6 +51,7 @@ def player(world, agent, episodes, start=0):
     record = simulation.make_record(episodes, K, agent.memory.v_start.size)
     nothing, none = np.zeros(episodes, bool), np.zeros((0, H, S, A))
     trajectory = simulation.make_trajectory(H, K)
+    log = simulation.make_log(0, agent.memory.v_start.size, H, S, A, K)
     agent.reserve(W + episodes)
     loop = simulation.play_linear if agent.features else simulation.play
 
@@ -66,6 +67,7 @@ def player(world, agent, episodes, start=0):
             nothing,
             none,
             trajectory,
+            log,
             record,
         )
 

@@ -97,6 +97,7 @@ def play_on_box(
     measured: np.ndarray,
     policies: FloatArray,
     trajectory: Any,
+    log: Any,
     out: simulation.Record,
 ) -> None:
     """`simulation.play` for states that fill a box, with its arguments; some go unused."""

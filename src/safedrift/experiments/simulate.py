@@ -7,9 +7,9 @@ one SeedSequence with named children: actions come from "learner", states and no
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 
@@ -72,7 +72,7 @@ def simulate(
     _check.kind("world", world, get_args(DriftingWorld))
     _check.kind("agent", agent, PROPDPPO)
     _check.kind("noisy", noisy, bool)
-    _check_sizes(world, agent)
+    check_sizes(world, agent)
     measure_every = _check.integer("measure_every", measure_every, upper=world.M)
     seed = _check.integer("seed", seed, lower=0)
     episodes = np.arange(0, world.M, measure_every)
@@ -107,20 +107,54 @@ def _learn(
     refinement: Refinement | None,
 ) -> tuple[simulation.Record, np.ndarray]:
     """Play all episodes; returns what was recorded and the exact values (n, 1+K)."""
+    values = np.empty((episodes.size, 1 + learner.sizes.K))
+    records = []
+    written = 0
+    for part in play_chunks(world, learner, seed, noisy, episodes, refinement):
+        n = len(part.policies)
+        if n:
+            values[written : written + n] = evaluate_episodes(world, part.measured, part.policies)
+        records.append(part.record)
+        written += n
+        report("learning", part.first + len(part.record.mu), world.M)
+    whole = simulation.Record(*(np.concatenate(parts) for parts in zip(*records, strict=True)))
+    return whole, values
+
+
+class Chunk(NamedTuple):
+    """Consecutive episodes just played."""
+
+    first: int
+    measured: np.ndarray  # numbers of the episodes whose policies are kept
+    policies: np.ndarray  # (n, H, S, A)
+    record: simulation.Record
+    log: simulation.Log
+
+
+def play_chunks(
+    world: DriftingWorld,
+    learner: PROPDPPO,
+    seed: int,
+    noisy: bool,
+    episodes: np.ndarray,
+    refinement: Refinement | None = None,
+    *,
+    logged: bool = False,
+) -> Iterator[Chunk]:
+    """Play all episodes, keeping the policies of the listed ones; `logged` keeps estimates too."""
     M, H, S, A, K = learner.sizes
+    C = learner.memory.v_start.size
     children = seeds(seed)
     world_stream = np.random.default_rng(children["world"])
     action_stream = np.random.default_rng(children["learner"])
     measured = np.zeros(M, bool)
     measured[episodes] = True
-    per_chunk = max(1, _POLICY_BYTES // (8 * H * S * A))
+    per_chunk = max(1, _POLICY_BYTES // (8 * H * S * A * (1 + C if logged else 1)))
     play = _player(world, learner, refinement)
-    values = np.empty((episodes.size, 1 + K))
-    records = []
     trajectory = simulation.make_trajectory(H, K)
     draws = world_uniforms(world)
     chunk = _CHUNK if refinement is None else _CHUNK_ON_BOX
-    done = written = 0
+    done = 0
     while done < M:
         # A chunk ends after `chunk` episodes or when its policies fill their share of memory.
         ahead = np.flatnonzero(measured[done : done + chunk])
@@ -128,22 +162,16 @@ def _learn(
         ahead = ahead[ahead < B]
         policies = np.empty((ahead.size, H, S, A))
         learner.reserve(B)
-        record = simulation.make_record(B, K, learner.memory.v_start.size)
+        record = simulation.make_record(B, K, C)
+        log = simulation.make_log(B if logged else 0, C, H, S, A, K)
         play(
             world.arrays, learner.settings, learner.memory, noisy,
             action_stream.random((B, H)),
             world_stream.random((B, draws)),
-            measured[done : done + B], policies, trajectory, record,
+            measured[done : done + B], policies, trajectory, log, record,
         )  # fmt: skip
-        part = slice(written, written + ahead.size)
-        if ahead.size:
-            values[part] = evaluate_episodes(world, done + ahead, policies)
-        records.append(record)
+        yield Chunk(done, done + ahead, policies, record, log)
         done += B
-        written += ahead.size
-        report("learning", done, M)
-    whole = simulation.Record(*(np.concatenate(parts) for parts in zip(*records, strict=True)))
-    return whole, values
 
 
 def _player(
@@ -176,7 +204,8 @@ def _optima(world: DriftingWorld, episodes: np.ndarray, report: Progress) -> Opt
     return optima(world, episodes, advance)
 
 
-def _check_sizes(world: DriftingWorld, agent: PROPDPPO) -> None:
+def check_sizes(world: DriftingWorld, agent: PROPDPPO) -> None:
+    """Refuse an agent that was made for another world."""
     for name in ("M", "H", "S", "A", "K"):
         wanted, got = getattr(world, name), getattr(agent.sizes, name)
         if wanted != got:

@@ -480,3 +480,14 @@ def write_policy(memory, policy):
         for s in range(S):
             for a in range(A):
                 policy[h, s, a] = memory.pi[h, a, s]
+
+
+@jit
+def write_estimates(memory, q):
+    """Write the Q estimates of the last episode to `q` (C, H, S, A)."""
+    C, H, A, S = memory.q.shape
+    for c in range(C):
+        for h in range(H):
+            for s in range(S):
+                for a in range(A):
+                    q[c, h, s, a] = memory.q[c, h, a, s]

@@ -25,6 +25,15 @@ class Record(NamedTuple):
     returns: FloatArray  # (B, 1+K) observed sums of reward and utilities
 
 
+class Log(NamedTuple):
+    """Everything an audit of B episodes asks for beyond policies and `Record`; or B = 0."""
+
+    q: FloatArray  # (B, C, H, S, A) estimates of the episode
+    states: NDArray[np.int64]  # (B, H)
+    actions: NDArray[np.int64]  # (B, H)
+    values: FloatArray  # (B, 1+K, H)
+
+
 class Trajectory(NamedTuple):
     """The episode in play."""
 
@@ -36,7 +45,7 @@ class Trajectory(NamedTuple):
 @jit
 def play(
     world, settings, memory, noisy, action_uniforms, world_uniforms, measured, policies,
-    trajectory, out,
+    trajectory, log, out,
 ):  # fmt: skip
     """Play B episodes from `memory.episode` on.
 
@@ -47,6 +56,7 @@ def play(
     measured : (B,) bool, which episodes' policies are written out
     policies : (number measured, H, S, A)
     trajectory : Trajectory, scratch
+    log : Log, written where it has room
     out : Record
     """
     B, H = action_uniforms.shape
@@ -71,12 +81,15 @@ def play(
             m, world.thresholds[m], states, actions, values, settings, memory
         )
         keep(e, at_cap, values, memory, out)
+        if log.states.shape[0] > 0:
+            learner.write_estimates(memory, log.q[e])
+            keep_path(e, trajectory, log)
 
 
 @jit
 def play_linear(
     world, settings, memory, noisy, action_uniforms, world_uniforms, measured, policies,
-    trajectory, out,
+    trajectory, log, out,
 ):  # fmt: skip
     """`play` for a linear-kernel world with finitely many states and its learner."""
     B, H = action_uniforms.shape
@@ -103,6 +116,9 @@ def play_linear(
             m, world.thresholds[m], states, actions, values, settings, world.features, memory
         )
         keep(e, at_cap, values, memory, out)
+        if log.states.shape[0] > 0:
+            linear.write_estimates(memory, log.q[e])
+            keep_path(e, trajectory, log)
 
 
 @jit_inline
@@ -117,6 +133,16 @@ def keep(e, at_cap, values, memory, out):
     for c in range(1 + K):
         for h in range(H):
             out.returns[e, c] += values[c, h]
+
+
+@jit_inline
+def keep_path(e, trajectory, log):
+    """Log the trajectory of episode e of the chunk."""
+    for h in range(trajectory.states.size):
+        log.states[e, h] = trajectory.states[h]
+        log.actions[e, h] = trajectory.actions[h]
+        for c in range(trajectory.values.shape[0]):
+            log.values[e, c, h] = trajectory.values[c, h]
 
 
 @jit_inline
@@ -233,6 +259,12 @@ def make_record(B: int, K: int, C: int) -> Record:
         at_cap=np.zeros(B),
         returns=np.zeros((B, 1 + K)),
     )
+
+
+def make_log(B: int, C: int, H: int, S: int, A: int, K: int) -> Log:
+    """Return room for the log of B episodes; none with B = 0."""
+    paths = (np.zeros((B, H), np.int64), np.zeros((B, H), np.int64))
+    return Log(np.zeros((B, C, H, S, A)), *paths, np.zeros((B, 1 + K, H)))
 
 
 def make_trajectory(H: int, K: int) -> Trajectory:

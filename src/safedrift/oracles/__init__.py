@@ -7,6 +7,7 @@ from safedrift.oracles.solve import (
     evaluate,
     evaluate_episodes,
     optima,
+    optimal_policies,
     safest_utilities,
     solve,
 )
@@ -21,6 +22,7 @@ __all__ = [
     "evaluate_episodes",
     "local_budgets",
     "optima",
+    "optimal_policies",
     "safest_utilities",
     "solve",
     "variation",

@@ -31,6 +31,7 @@ __all__ = [
     "evaluate",
     "evaluate_episodes",
     "optima",
+    "optimal_policies",
     "safest_utilities",
     "solve",
 ]
@@ -131,7 +132,8 @@ def solve(cmdp: TabularCMDP) -> Optimum:
     if cmdp.shape.K > 1:
         return _solve_lp(cmdp)[0]
     world = DriftingCMDP([cmdp], np.zeros(1, np.int64))
-    numbers, _, policies = _solve_lines(world, np.zeros(1, np.int64), keep_policies=True)
+    policies = np.empty((1, *cmdp.shape[:3]))
+    numbers, _ = _solve_lines(world, np.zeros(1, np.int64), policies)
     status, mu, _, value, utility, dual, gamma, iterations = numbers[0]
     optimal = status == exact.OPTIMAL
     return Optimum(
@@ -154,6 +156,26 @@ def optima(
     Consecutive episodes with the same world are solved once. `progress` is called with numbers
     that add up to the number of listed episodes.
     """
+    return _optima(world, episodes, progress, keep_policies=False)[0]
+
+
+def optimal_policies(
+    world: DriftingWorld, episodes: IntArray | None = None
+) -> tuple[Optima, FloatArray, IntArray]:
+    """Return the optima, optimal policies (n, H, S, A), and which of these is each episode's.
+
+    There is one policy for each stretch of listed episodes with the same world.
+    """
+    return _optima(world, episodes, None, keep_policies=True)
+
+
+def _optima(
+    world: DriftingWorld,
+    episodes: IntArray | None,
+    progress: Progress | None,
+    *,
+    keep_policies: bool,
+) -> tuple[Optima, FloatArray, IntArray]:
     _check.kind("world", world, get_args(DriftingWorld))
     if episodes is None:
         episodes = np.arange(world.M)
@@ -164,17 +186,18 @@ def optima(
     listed = episodes[fresh]
     run = np.cumsum(fresh) - 1
     sizes = np.bincount(run)
+    policies = np.empty((listed.size if keep_policies else 0, world.H, world.S, world.A))
     if world.K == 1:
-        numbers, changes, _ = _solve_lines(world, listed, progress=progress, sizes=sizes)
+        numbers, changes = _solve_lines(world, listed, policies, progress=progress, sizes=sizes)
         status, mu, _, value, utility, dual, gamma, _ = numbers.T
         utilities, multipliers, gap = utility[:, None], mu[:, None], dual - value
         feasible = status == exact.OPTIMAL
     else:
-        found = _solve_lps(world, listed, version[listed], sizes, progress)
+        found = _solve_lps(world, listed, version[listed], sizes, policies, progress)
         feasible, value, utilities, multipliers, gap, gamma, changes = found
     change = np.zeros(episodes.size)
     change[np.flatnonzero(fresh)] = changes.sum(axis=1)
-    return Optima(
+    answer = Optima(
         episodes=episodes,
         thresholds=world.thresholds[episodes],
         feasible=feasible[run],
@@ -185,6 +208,7 @@ def optima(
         gamma=gamma[run],
         policy_change=change,
     )
+    return answer, policies, run
 
 
 def _scratch(arrays: World) -> exact.Scratch:
@@ -196,14 +220,14 @@ def _scratch(arrays: World) -> exact.Scratch:
 def _solve_lines(
     world: DriftingWorld,
     episodes: IntArray,
+    policies: FloatArray,
     *,
-    keep_policies: bool = False,
     progress: Progress | None = None,
     sizes: IntArray | None = None,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
+) -> tuple[FloatArray, FloatArray]:
+    """Numbers and policy changes of each episode; `policies` is written where it has room."""
     n = episodes.size
     numbers, changes = np.empty((n, 8)), np.empty((n, world.H))
-    policies = np.empty((n if keep_policies else 0, world.H, world.S, world.A))
 
     ends: dict[int, exact.Ends] = {}
 
@@ -224,7 +248,7 @@ def _solve_lines(
         exact.policy_change(
             new.policy[0], old.policy[1], new.reach[0], old.reach[1], changes[start]
         )
-    return numbers, changes, policies
+    return numbers, changes
 
 
 # ---------------------------------------------------------------- several constraints
@@ -235,6 +259,7 @@ def _solve_lps(
     episodes: IntArray,
     versions: IntArray,
     sizes: IntArray,
+    policies: FloatArray,
     progress: Progress | None,
 ) -> tuple[np.ndarray, FloatArray, FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
     known: dict[int, tuple[Optimum, FloatArray]] = {}
@@ -252,6 +277,8 @@ def _solve_lps(
         if before is not None:
             exact.policy_change(found.policy, before[0].policy, reach, before[1], changes[i])
         before = (found, reach)
+        if len(policies):
+            policies[i] = found.policy
         if progress:
             progress(int(sizes[i]))
     return feasible, value, utilities, multipliers, gap, gamma, changes

@@ -1,0 +1,256 @@
+"""Collect, chunk by chunk, what the certificates of a run are made of.
+
+An `Audit` is fed with transcripts of consecutive episodes. It solves each episode's CMDP for the
+optimal policy, hands both to the compiled checks (`kernels.audit`) and keeps sums over the run, the
+smallest slack of every check with its place, and the distribution of the slacks. Its size does not
+grow with H, S and A times M: per check at most `BUCKETS` numbers are kept, each the smallest slack
+of consecutive episodes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from safedrift import _check
+from safedrift._check import FloatArray
+from safedrift.algorithms import PROPDPPO
+from safedrift.algorithms.knowledge import Budgets, block_sums
+from safedrift.algorithms.linear_parameters import Dimensions
+from safedrift.kernels import audit as kernels
+from safedrift.models import DriftingWorld, LinearKernelCMDP
+from safedrift.oracles import optimal_policies, variation
+
+__all__ = ["Audit", "Place", "Slacks"]
+
+BUCKETS = 4096
+
+
+class Place(NamedTuple):
+    """Where a check is tightest: episode, step, state, action, from 0; None where it has none."""
+
+    m: int | None
+    h: int | None = None
+    x: int | None = None
+    a: int | None = None
+
+
+class Slacks:
+    """Smallest slack per bucket of episodes, the smallest of all, and its place."""
+
+    def __init__(self, M: int) -> None:
+        self.width = -(-M // BUCKETS)
+        self.buckets = np.full(-(-M // self.width), np.inf)
+        self.smallest = np.inf
+        self.place = Place(None)
+        self.broken = 0  # places where the statement fails
+
+    def add(self, first: int, slack: FloatArray, where: Any = None, broken: int = 0) -> None:
+        """Add the slacks (n,) of episodes from `first` on; where(i) is the place of the i-th."""
+        if not slack.size:
+            return
+        slack = np.where(np.isnan(slack), -np.inf, slack)
+        np.minimum.at(self.buckets, (first + np.arange(slack.size)) // self.width, slack)
+        i = int(slack.argmin())
+        if slack[i] < self.smallest:
+            self.smallest = float(slack[i])
+            self.place = Place(first + i) if where is None else where(i)
+        self.broken += broken
+
+    def quantiles(self) -> tuple[float, ...] | None:
+        """Smallest, quartiles and largest over the buckets with something to check."""
+        seen = self.buckets[self.buckets < np.inf]
+        return tuple(np.quantile(seen, (0, 0.25, 0.5, 0.75, 1)).tolist()) if seen.size else None
+
+
+class Audit:
+    """What is known about a run after the episodes fed so far."""
+
+    def __init__(self, world: DriftingWorld, agent: PROPDPPO, *, p: float = 0.05) -> None:
+        box = getattr(world, "box", None)
+        if box is not None:
+            _check.fail("world", "one with finitely many states to be certified", "one on a box")
+        self.world, self.agent = world, agent
+        self.p = _check.positive("p", p, upper=1.0, closed=False)
+        self.done = 0
+        self.checks = [Slacks(world.M) for _ in range(kernels.COLUMNS)]
+        self.extra: dict[str, Slacks] = defaultdict(lambda: Slacks(world.M))
+        self.sums: dict[str, Any] = defaultdict(float)
+        self.price = 1.0  # largest 1 + Σ_k μ_k
+        self.largest_mu = 0.0  # largest Σ_k μ*_k
+        self.first_mu = np.zeros(world.K)
+        self.dimensions = None
+        if isinstance(world, LinearKernelCMDP):
+            self.dimensions = Dimensions(world.d1, world.d2, world.bound)
+        self.drift, self.drift_l1 = variation(world, "l2"), variation(world, "l1")
+        self._blocks = self._drift_of_blocks()
+        self._start()
+
+    @property
+    def linear(self) -> bool:
+        """Whether the learner uses Algorithm 2."""
+        return self.dimensions is not None
+
+    @property
+    def budgets(self) -> Budgets:
+        """Budgets in the paper's norms; B_* over all states, of the optimal policies compared."""
+        P, r, g, b = (float(part.sum()) for part in self.drift)
+        return Budgets(P, r, g, float(self.sums["star"]), b)
+
+    # ------------------------------------------------------------ feeding
+
+    def feed(self, script: kernels.Transcript) -> None:
+        """Take the transcript of the next episodes."""
+        B = script.mu.shape[0]
+        episodes = np.arange(self.done, self.done + B)
+        if self.done + B > self.world.M:
+            _check.fail("episodes", f"at most M = {self.world.M}", self.done + B)
+        truth, optima = self._truth(episodes)
+        out = kernels.make_findings(B, self.world.H, self.world.K)
+        arrays, place = self.world.tables(episodes)
+        place = np.asarray(place, np.int64)
+        rewards = arrays.rewards[:, None]
+        settings = self.agent.settings
+        if self.linear:
+            kernels.audit_linear(
+                arrays, rewards, self.agent.features, place, self.done, settings, script, truth,
+                self._ledger, self._work, out,
+            )  # fmt: skip
+        else:
+            kernels.audit_tables(
+                arrays, rewards, place, self.done, settings, script, truth, self._ledger,
+                self._work, out,
+            )  # fmt: skip
+        self._keep(out)
+        self._add(script.mu, optima, out)
+        self.done += B
+
+    def _start(self) -> None:
+        world, agent = self.world, self.agent
+        H, S, A, K = world.H, world.S, world.A, world.K
+        C = agent.memory.v_start.size
+        arrays, _ = world.tables(np.zeros(1, np.int64))
+        entries, d1, d2 = arrays.states.size, 0, 0
+        if self.dimensions is not None and agent.features is not None:
+            d1, d2 = self.dimensions.d1, agent.features.phi.shape[1]
+        mixed = arrays.transition_path.scenario.shape[1] > 1
+        self._ledger = kernels.make_ledger(H, S, A, K, C, 0 if self.linear else entries, d1, d2)
+        self._work = kernels.make_work(H, S, A, K, C, entries if mixed else 0, max(d1, d2))
+        self._last: tuple[int, FloatArray] | None = None  # version and optimal policy
+
+    def _drift_of_blocks(self) -> tuple[FloatArray, ...]:
+        """What the lemmas add for drift inside each W-block, printed and repaired."""
+        world, W = self.world, self.agent.settings.W
+        H = world.H
+        l2, l1 = (
+            (block_sums(v.P, W), block_sums(np.concatenate([v.r[:, None], v.g], axis=1), W))
+            for v in (self.drift, self.drift_l1)
+        )
+        factor_P, factor = float(H), 1.0
+        if self.dimensions is not None:
+            d1, d2 = self.dimensions[:2]
+            factor_P, factor = H**2 * d1 * np.sqrt(d1 * W), np.sqrt(d2 * W)
+        ones = np.ones(H)
+        printed_P = factor_P * l2[0].sum(axis=-1)[:, None] * ones
+        printed = factor * l2[1].sum(axis=-1)[:, :, None] * ones
+        left = np.arange(H - 1, -1, -1.0)
+        return printed_P, printed, l1[0] * left / 2, np.ascontiguousarray(l1[1])
+
+    def _truth(self, episodes: np.ndarray) -> tuple[kernels.Truth, Any]:
+        """Optimal policies and drift of the episodes."""
+        world = self.world
+        _, version = world.distinct
+        optima, policies, place = optimal_policies(world, episodes)
+        if not optima.feasible.all():
+            m = int(episodes[np.flatnonzero(~optima.feasible)[0]])
+            _check.fail("world", "feasible in every episode", f"no safe policy in episode {m}")
+        fresh = np.concatenate(([True], np.diff(version[episodes]) != 0))
+        if self._last is not None and self._last[0] == version[episodes[0]]:
+            policies[0] = self._last[1]  # one selection for one world
+            fresh[0] = False
+        self._last = (int(version[episodes[-1]]), policies[-1].copy())
+        scale = 1.0 if self.dimensions is None else np.sqrt(self.dimensions.d1)
+        change = np.stack([scale * self.drift.P[episodes], self.drift_l1.P[episodes]], axis=1)
+        place = np.asarray(place, np.int64)
+        return kernels.Truth(place, fresh, policies, change, *self._blocks), optima
+
+    def _keep(self, out: kernels.Findings) -> None:
+        S, A = self.world.S, self.world.A
+        for column, kept in enumerate(self.checks):
+            sign = -1.0 if column < kernels.RESIDUALS else 1.0
+            where = out.where[:, column]
+
+            def at(i: int, where: np.ndarray = where) -> Place:
+                if where[i] < 0:
+                    return Place(self.done + i)
+                h, pair = divmod(int(where[i]), S * A)
+                return Place(self.done + i, h, *divmod(pair, A))
+
+            kept.add(self.done, sign * out.worst[:, column], at, int(out.broken[:, column].sum()))
+
+    def _add(self, mu: FloatArray, optima: Any, out: kernels.Findings) -> None:
+        """Add what the lemmas on whole runs are made of."""
+        first, sums = self.done, self.sums
+        b = self.world.thresholds[first : first + len(mu)]
+        sums["terms"] = sums["terms"] + out.terms.sum(axis=0)  # (TERMS, 1+K)
+        sums["star"] += float(out.star_change.sum())
+        total = mu.sum(axis=1)
+        self.price = max(self.price, 1 + float(total.max()))
+        self.largest_mu = max(self.largest_mu, float(optima.multipliers.sum(axis=1).max()))
+        if first == 0:
+            self.first_mu = mu[0].copy()
+        sums["price2"] += float(((1 + total) ** 2).sum())
+        sums["mu2"] = sums["mu2"] + (mu**2).sum(axis=0)
+        gap = b - out.fed  # b_m - V_g^m as the dual is told
+        sums["gap"] = sums["gap"] + gap.sum(axis=0)
+        sums["mu_gap"] = sums["mu_gap"] + (mu * gap).sum(axis=0)
+        best = out.terms[:, kernels.OPTIMAL, 1:]
+        sums["mu_best"] = sums["mu_best"] + (mu * (best - out.fed)).sum(axis=0)
+        told = out.terms[:, kernels.ESTIMATE, 1:]
+        sums["mu_told"] = sums["mu_told"] + (mu * (best - told)).sum(axis=0)
+        sums["mu_short"] = sums["mu_short"] + (mu * (b - told)).sum(axis=0)
+        for name, term in (("iota", kernels.IOTA_OPTIMAL), ("block", kernels.BLOCK_STEP)):
+            weighted = (mu * out.terms[:, term, 1:]).sum(axis=0)
+            sums[f"mu_{name}"] = sums[f"mu_{name}"] + weighted
+        # The printed dual step of episode m+1 pairs b_{m+1} with V_g^m (E5).
+        after = np.minimum(np.arange(first, first + len(mu)) + 1, self.world.M - 1)
+        moved = np.zeros_like(b)
+        if not self.agent.settings.lagged:
+            moved = np.abs(self.world.thresholds[after] - b)
+        sums["moved"] = sums["moved"] + moved.sum(axis=0)
+        sums["mu_moved"] = sums["mu_moved"] + (mu * moved).sum(axis=0)
+        sums["best"] += float(optima.value.sum())
+        sums["b"] = sums["b"] + b.sum(axis=0)
+        self._add_slater(optima, b, out)
+
+    def _add_slater(self, optima: Any, b: FloatArray, out: kernels.Findings) -> None:
+        """Lemma 1, and the lemmas on violation under the Slater condition."""
+        first, H = self.done, self.world.H
+        total = optima.multipliers.sum(axis=1)
+        with np.errstate(divide="ignore"):
+            bound = np.where(optima.gamma > 0, H / np.maximum(optima.gamma, 0.0), np.inf)
+        known = np.isfinite(bound)
+        slack = np.where(known, bound - total, np.inf)
+        self.extra["multiplier"].add(first, slack, None, int((slack < kernels.TOLERANCE).sum()))
+        C = self.weight
+        if not np.isfinite(C):
+            return
+        short = b - out.terms[:, kernels.VALUE, 1:]
+        delta = optima.value - out.terms[:, kernels.VALUE, 0] + C * short.sum(axis=1)
+        left = ((C - optima.multipliers) * short).sum(axis=1)
+        for name, slack in (
+            ("slater-printed", 2 * delta / C - short.sum(axis=1)),
+            ("slater-repaired", delta - left),
+        ):
+            # The optimum itself is known to 1e-9 only.
+            broken = int((slack < kernels.TOLERANCE * (1 + C)).sum())
+            self.extra[name].add(first, slack, None, broken)
+        self.sums["delta"] += float(delta.sum())
+        self.sums["weighted"] += float(left.sum())
+
+    @property
+    def weight(self) -> float:
+        """C of the violation lemmas: χ, at least twice every optimal multiplier (Lemma 1)."""
+        return float(self.agent.settings.chi)
