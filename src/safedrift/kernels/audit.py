@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from safedrift.kernels.exact import mix_signal, transitions_of
 from safedrift.kernels.memory import BERNSTEIN_BONUS, OBSERVED, PLAIN
-from safedrift.kernels.types import FloatArray, jit, jit_inline, jit_part
+from safedrift.kernels.types import FloatArray, jit, jit_inline, jit_part, jit_sums
 
 # Columns of `Findings.worst`. Identities hold the largest residual, inequalities the smallest
 # slack; (printed, repaired) pairs stand side by side.
@@ -69,6 +69,7 @@ class Ledger(NamedTuple):
 
     logit: FloatArray  # (H, S, A)
     visits: FloatArray  # (H, S, A)
+    last: NDArray[np.int64]  # (H, S, A) the successor seen last
     times: FloatArray  # (entries,) visits of each successor, in the order of the world's lists
     gain: FloatArray  # (1+K, H, S, A)
     mu: FloatArray  # (K,)
@@ -102,6 +103,7 @@ class Work(NamedTuple):
     covered: FloatArray  # (C, H, S, A) the part of it that is meant for drift
     drift_P: FloatArray  # (C, H, S, A) what drift inside the window may add to the error of P V,
     drift: FloatArray  # (C, H, S, A) and to that of the signal
+    expected: FloatArray  # (2, S, A) P V^m and P V^π of the step in work
     low: FloatArray  # (8,) smallest slacks of the step in work,
     at: NDArray[np.int64]  # (8,) where,
     bad: NDArray[np.int64]  # (8,) and how often below zero
@@ -410,13 +412,16 @@ def examine_step(world, p, i, m, c, h, lv, settings, script, truth, ledger, work
     star = truth.policies[truth.place[i], h]
     signals = work.signal[c, h]
     offsets, states = world.offsets, world.states
-    V, V_pi, V_star = work.V[c, h + 1], work.V_pi[c, h + 1], work.V_star[c, (h + 1) % 2]
+    V_star, expected = work.V_star[c, (h + 1) % 2], work.expected
+    if h + 1 < H:
+        expect(h, world, p, work.V[c, h + 1], work.V_pi[c, h + 1], expected)
     values, bests = work.V_pi[c, h], work.V_star[c, h % 2]
     terms, low, at, bad = out.terms[i], work.low, work.at, work.bad
     bonus, bonus_P, bonus_S = work.bonus[c, h], work.bonus_P[c, h], work.bonus_S[c, h]
     mean, ahead = work.mean[c, h], work.ahead[c, h]
     covered, drift, drift_P = work.covered[c, h], work.drift[c, h], work.drift_P[c, h]
     printed, printed_P = truth.printed[block, c, h], truth.printed_P[block, h]
+    s_now, a_now = script.states[i, h], script.actions[i, h]
     whole = ledger.times.size > 0  # Algorithm 3 has one bonus for both errors
     for j in range(8):
         low[j], at[j], bad[j] = np.inf, -1, 0
@@ -426,12 +431,9 @@ def examine_step(world, p, i, m, c, h, lv, settings, script, truth, ledger, work
             row = (h * S + s) * A + a
             Pm, P_pi, P_star = 0.0, 0.0, 0.0
             if h + 1 < H:
-                start, stop = np.uint64(offsets[row]), np.uint64(offsets[row + 1])
-                for e in range(start, stop):
-                    Pm += p[e] * V[states[e]]
-                    P_pi += p[e] * V_pi[states[e]]
+                Pm, P_pi = expected[0, s, a], expected[1, s, a]
                 if star[s, a] > 0.0:
-                    for e in range(start, stop):
+                    for e in range(offsets[row], offsets[row + 1]):
                         P_star += p[e] * V_star[states[e]]
             signal = signals[s, a]
             iota = signal + Pm - q[s, a]
@@ -439,7 +441,7 @@ def examine_step(world, p, i, m, c, h, lv, settings, script, truth, ledger, work
             best += star[s, a] * (signal + P_star)
             inner += (star[s, a] - pi[s, a]) * q[s, a]
             moved += star[s, a] * iota
-            if s == script.states[i, h] and a == script.actions[i, h]:
+            if s == s_now and a == a_now:
                 terms[IOTA_PATH, c] += iota
                 # D_1 + D_2 of the martingale, but for the values at the states
                 terms[MARTINGALE, c] -= (q[s, a] - signal - P_pi) - (Pm - P_pi)
@@ -477,10 +479,28 @@ def examine_step(world, p, i, m, c, h, lv, settings, script, truth, ledger, work
         out.broken[i, PREDICTION + j] += bad[j] - (low[j] < TOLERANCE)
 
 
+@jit_sums
+def expect(h, world, p, one, two, out):
+    """out[0] and out[1] ← P_h applied to two functions of the next state."""
+    _, S, A = out.shape
+    offsets, states = world.offsets, world.states
+    row = h * S * A
+    for s in range(S):
+        for a in range(A):
+            x, y = 0.0, 0.0
+            for e in range(np.uint64(offsets[row]), np.uint64(offsets[row + 1])):
+                x += p[e] * one[states[e]]
+                y += p[e] * two[states[e]]
+            out[0, s, a] = x
+            out[1, s, a] = y
+            row += 1
+
+
 @jit_inline
 def lessen(j, value, place, low, at, bad):
     """Keep the smallest slack number j, and count those below zero."""
-    bad[j] += value < TOLERANCE
+    if value < TOLERANCE:
+        bad[j] += 1
     if value < low[j]:
         low[j] = value
         at[j] = place
@@ -507,8 +527,16 @@ def descent_gap(alpha, mu, pi, q, h, s, weight):
     total = 0.0  # E[exp(α(Q - top))] - 1, without cancellation
     for a in range(A):
         if pi[a] > 0.0:
-            total += pi[a] * np.expm1(alpha * (weight[a] - top))
+            total += pi[a] * expm1(alpha * (weight[a] - top))
     return np.log1p(total) / alpha + (top - mean)
+
+
+@jit_inline
+def expm1(x):
+    """exp(x) - 1; a short series where that would lose digits."""
+    if x > -0.01:
+        return x * (1.0 + x * (0.5 + x * (1.0 / 6.0 + x * (1.0 / 24.0 + x / 120.0))))
+    return np.exp(x) - 1.0
 
 
 @jit_part
@@ -568,61 +596,60 @@ def clear(ledger):
         ledger.times[e] = 0.0
 
 
-@jit_part
+@jit_sums
 def estimate_by_counts(m, world, settings, truth, ledger, work):
     """Alg. 3, lines 3 to 5: r̂, P̂V and the bonus from the visits of the window."""
     C, H, S, A = work.mean.shape
     K = ledger.mu.size
-    lam, block = settings.lam, m // settings.W
+    block = m // settings.W
     times, states = ledger.times, world.states
-    for c in range(C):
-        source = c if c <= K else c - K
-        varied = settings.bonus == BERNSTEIN_BONUS and c <= K
-        for h in range(H):
-            V = work.V[c, h + 1]
-            for s in range(S):
-                for a in range(A):
-                    n = ledger.visits[h, s, a]
-                    row = (h * S + s) * A + a
+    for h in range(H):
+        for s in range(S):
+            for a in range(A):
+                n = ledger.visits[h, s, a]
+                row = (h * S + s) * A + a
+                share = 1.0 / (n + settings.lam)
+                fixed = fixed_bonus(h, n, share, settings)
+                for c in range(C):
+                    source = c if c <= K else c - K
                     total, square = 0.0, 0.0
                     if h + 1 < H and n > 0.0:
-                        start, stop = (
-                            np.uint64(world.offsets[row]),
-                            np.uint64(world.offsets[row + 1]),
-                        )
-                        for e in range(start, stop):
-                            total += times[e] * V[states[e]]
-                        if varied:
-                            mean = total / n
-                            for e in range(start, stop):
-                                off = V[states[e]] - mean
-                                square += times[e] * off * off
-                    work.mean[c, h, s, a] = ledger.gain[source, h, s, a] / (n + lam)
-                    work.ahead[c, h, s, a] = total / (n + lam)
-                    bonus = count_bonus(c, h, n, square, K, settings)
-                    work.bonus[c, h, s, a] = bonus
+                        # Around one observed value: no digits are lost where all are the same.
+                        V = work.V[c, h + 1]
+                        middle = V[ledger.last[h, s, a]]
+                        start = np.uint64(world.offsets[row])
+                        for e in range(start, np.uint64(world.offsets[row + 1])):
+                            off = V[states[e]] - middle
+                            total += times[e] * off
+                            square += times[e] * off * off
+                        square = max(square - total * total / n, 0.0)
+                        total += n * middle
+                    bonus = fixed
+                    if c > K:
+                        bonus = 0.0 if n > 0.0 else np.inf
+                    elif settings.bonus == BERNSTEIN_BONUS and n > 0.0:
+                        bonus += settings.c * np.sqrt(square) / n
                     # The paper's algorithm adds 2Γ, one Γ for each error.
                     half = bonus / 2.0 if settings.shift > 0.0 else bonus
+                    work.mean[c, h, s, a] = ledger.gain[source, h, s, a] * share
+                    work.ahead[c, h, s, a] = total * share
+                    work.bonus[c, h, s, a] = bonus
                     work.bonus_P[c, h, s, a] = half
                     work.bonus_S[c, h, s, a] = half
-                    work.covered[c, h, s, a] = 0.0
                     work.drift_P[c, h, s, a] = truth.spread_P[block, h]
                     work.drift[c, h, s, a] = truth.spread[block, source, h]
 
 
 @jit_inline
-def count_bonus(c, h, n, square, K, settings):
-    """What Alg. 3 adds to r̂ + P̂V at n visits; `square` is n times the variance of V."""
-    H = settings.root.size
-    if c > K:
-        return 0.0 if n > 0.0 else np.inf
+def fixed_bonus(h, n, share, settings):
+    """What Alg. 3 adds at n visits whatever the values are; share = 1/(n + λ)."""
     if settings.bonus == BERNSTEIN_BONUS:
         if n == 0.0:
             return np.inf
-        extra = settings.c * settings.c * (H - h) / n + settings.lam / (n + settings.lam)
-        return settings.c * np.sqrt(square) / n + extra
+        extra = settings.c * settings.c * (settings.root.size - h) / n
+        return extra + settings.lam * share
     root = n + settings.shift if n + settings.shift > 0.0 else 1.0
-    return settings.root[h] / np.sqrt(root) + settings.tail[h] / (n + settings.lam)
+    return settings.root[h] / np.sqrt(root) + settings.tail[h] * share
 
 
 @jit_part
@@ -635,6 +662,7 @@ def count(i, world, script, ledger):
         for c in range(ledger.gain.shape[0]):
             ledger.gain[c, h, s, a] += script.values[i, c, h]
         if h + 1 < H and ledger.times.size > 0:
+            ledger.last[h, s, a] = script.states[i, h + 1]
             row = (h * S + s) * A + a
             for e in range(world.offsets[row], world.offsets[row + 1]):
                 if world.states[e] == script.states[i, h + 1]:
@@ -864,8 +892,9 @@ def make_ledger(H: int, S: int, A: int, K: int, C: int, entries: int, d1: int, d
     """Return an empty ledger; d1 = d2 = 0 with Algorithm 3, entries = 0 with Algorithm 2."""
     zeros = np.zeros
     return Ledger(
-        zeros((H, S, A)), zeros((H, S, A)), zeros(entries), zeros((1 + K, H, S, A)), zeros(K),
-        zeros(K), zeros(K), zeros((H, S, A)), zeros((2, H, S)), zeros((4, 1 + K, H)),
+        zeros((H, S, A)), zeros((H, S, A)), zeros((H, S, A), np.int64), zeros(entries),
+        zeros((1 + K, H, S, A)), zeros(K), zeros(K), zeros(K), zeros((H, S, A)), zeros((2, H, S)),
+        zeros((4, 1 + K, H)),
         zeros((C, H, d1, d1)), zeros((C, H, d1)), zeros((C, H, d1)), zeros((H, d2, d2)),
         zeros((1 + K, H, d2)),
     )  # fmt: skip
@@ -876,7 +905,8 @@ def make_work(H: int, S: int, A: int, K: int, C: int, entries: int, d: int) -> W
     zeros = np.zeros
     return Work(
         zeros(entries), zeros((1 + K, H, S, A)), zeros((C, H + 1, S)), zeros((1 + K, H + 1, S)),
-        zeros((1 + K, 2, S)), zeros((H, S)), *(zeros((C, H, S, A)) for _ in range(8)), zeros(8),
+        zeros((1 + K, 2, S)), zeros((H, S)), *(zeros((C, H, S, A)) for _ in range(8)),
+        zeros((2, S, A)), zeros(8),
         zeros(8, np.int64), zeros(8, np.int64), zeros(A), zeros((d, d)), zeros((d, d)), zeros(d),
         zeros(d), zeros((3, d)),
     )  # fmt: skip

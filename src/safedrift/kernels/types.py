@@ -41,6 +41,11 @@ def jit_inline(function: F) -> F:
     return _compile(function, forceinline=True, **_UNWRAPPED)
 
 
+def jit_sums(function: F) -> F:
+    """Compile a part whose sums may be taken in any order: faster, and not for learners."""
+    return _compile(function, fastmath={"reassoc", "contract"}, **_UNWRAPPED)
+
+
 def jit_open(function: F) -> F:
     """Write a part out in its caller's place before anything is compiled (compiles faster)."""
     return _compile(function, inline="always", **_OPTIONS)
