@@ -1,14 +1,18 @@
 """Small worlds and comparisons shared by the tests of the learner."""
 
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 
 import naive
 import safedrift as sd
+from safedrift.kernels import audit as audits
 from safedrift.kernels import memory, simulation
 from safedrift.kernels.memory import BERNSTEIN_BONUS
 from safedrift.problems.random import DRIFTS
+from safedrift.theory.audit import Audit
+from safedrift.theory.certificates import certificates
 
 FEEDS = tuple(memory.FEEDS)
 DRIFT_NAMES = tuple(DRIFTS)
@@ -320,3 +324,75 @@ def box_world(
         low, high, 3, psi, phi, theta, theta_r, theta_g, np.full((M, K), 0.45 * H),
         np.full(n, 0.3), sample=sample, nodes=nodes, rule=rule, tolerance=tolerance,
     )  # fmt: skip
+
+
+# ---------------------------------------------------------------- audits
+
+
+def twin_transcript(world, agent, twins=naive, seed=0, noisy=False):
+    """What the NumPy twin of `agent` does in `world`, as an audit reads it.
+
+    twins : the module whose `propd_ppo` or `propd_ppo_linear` plays: `naive`, or a copy of it
+        that somebody broke
+    """
+    M, H, _, _, K = agent.sizes
+    rng = np.random.default_rng(seed)
+    dense = {}
+
+    def at(m):
+        version = world.distinct[1][m]
+        if version not in dense:
+            cmdp = world.at(m)
+            dense[version] = (
+                cmdp.dense_transitions(), cmdp.rewards, cmdp.utilities, cmdp.initial,
+            )  # fmt: skip
+        return dense[version]
+
+    draw = naive.simulated_play(at, rng.random((M, H)), rng.random((M, H * (2 + K))), noisy)
+    seen = []
+
+    def play(m, pi):
+        seen.append(draw(m, pi))
+        return seen[-1]
+
+    play.now = lambda m: np.concatenate([at(m)[1][None], at(m)[2]])  # (1+K, H, S, A), for cheats
+    if agent.features is None:
+        with mock.patch.dict(twin_of.__globals__, naive=twins):
+            twin = twin_of(agent, play, world.thresholds)
+    else:
+        psi, phi = dense_features(world)
+        twin = twins.propd_ppo_linear(
+            play=play, thresholds=world.thresholds, sizes=agent.sizes, initial=world.initial,
+            psi=psi, phi=phi, **linear_settings(agent),
+        )  # fmt: skip
+    found = list(twin)
+    q = [np.concatenate([one["Q_r"][None], one["Q_g"]]) for one in found]
+    return audits.Transcript(
+        np.stack([one["policy"] for one in found]), np.stack(q),
+        np.stack([np.append(one["V_r"], one["V_g"]) for one in found]),
+        np.stack([one["mu"] for one in found]), np.stack([one[0] for one in seen]),
+        np.stack([one[1] for one in seen]), np.stack([np.vstack(one[2:]) for one in seen]),
+    )  # fmt: skip
+
+
+def audited(world, agent, script, p=0.05, pieces=None):
+    """The certificates of a transcript, fed whole or in pieces of the given sizes."""
+    audit = Audit(world, agent, p=p)
+    first = 0
+    for size in pieces or [world.M]:
+        audit.feed(audits.Transcript(*(part[first : first + size] for part in script)))
+        first += size
+    return certificates(audit)
+
+
+IDENTITIES = (
+    "policy-step", "dual-step", "evaluation", "performance-difference", "value-expansion",
+    "regret-decomposition", "violation-decomposition",
+)  # fmt: skip
+
+
+def broken_identities(found):
+    """Ids of the identities that do not hold."""
+    kinds = {item.id for item in found if item.kind == "identity"}
+    assert kinds == set(IDENTITIES)
+    return {id for id in IDENTITIES if found[id].result == "fails"}

@@ -77,6 +77,7 @@ class Ledger(NamedTuple):
     thresholds: FloatArray  # (K,)
     star: FloatArray  # (H, S, A) optimal policy of the episode before
     reach: FloatArray  # (2, H, S) its occupancy, and that of the first episode of the L-block
+    least: FloatArray  # (COLUMNS,) smallest slack so far
     potential: FloatArray  # (4, 1+K, H) Σ‖φ‖², clipped sum, log det ratio, Σ φᵀΛ⁻¹φ
     # Regressions of Algorithm 2; empty with Algorithm 3.
     gram: FloatArray  # (C, H, d1, d1)
@@ -104,9 +105,7 @@ class Work(NamedTuple):
     drift_P: FloatArray  # (C, H, S, A) what drift inside the window may add to the error of P V,
     drift: FloatArray  # (C, H, S, A) and to that of the signal
     expected: FloatArray  # (2, S, A) P V^m and P V^π of the step in work
-    low: FloatArray  # (8,) smallest slacks of the step in work,
-    at: NDArray[np.int64]  # (8,) where,
-    bad: NDArray[np.int64]  # (8,) and how often below zero
+    slack: FloatArray  # (8, S*A) of the step in work
     weight: FloatArray  # (A,)
     chol: FloatArray  # (d, d)
     chol_r: FloatArray  # (d, d)
@@ -416,15 +415,13 @@ def examine_step(world, p, i, m, c, h, lv, settings, script, truth, ledger, work
     if h + 1 < H:
         expect(h, world, p, work.V[c, h + 1], work.V_pi[c, h + 1], expected)
     values, bests = work.V_pi[c, h], work.V_star[c, h % 2]
-    terms, low, at, bad = out.terms[i], work.low, work.at, work.bad
+    terms, slack = out.terms[i], work.slack
     bonus, bonus_P, bonus_S = work.bonus[c, h], work.bonus_P[c, h], work.bonus_S[c, h]
     mean, ahead = work.mean[c, h], work.ahead[c, h]
     covered, drift, drift_P = work.covered[c, h], work.drift[c, h], work.drift_P[c, h]
     printed, printed_P = truth.printed[block, c, h], truth.printed_P[block, h]
     s_now, a_now = script.states[i, h], script.actions[i, h]
     whole = ledger.times.size > 0  # Algorithm 3 has one bonus for both errors
-    for j in range(8):
-        low[j], at[j], bad[j] = np.inf, -1, 0
     for s in range(S):
         value, best, inner, moved = 0.0, 0.0, 0.0, 0.0
         for a in range(A):
@@ -451,20 +448,19 @@ def examine_step(world, p, i, m, c, h, lv, settings, script, truth, ledger, work
             upper = 0.0 if local else total
             lower = -2.0 * b - (2.0 * total if local else total)
             off_P, off = abs(ahead[s, a] - Pm), abs(mean[s, a] - signal)
-            lessen(0, min(upper - iota, iota - lower), row, low, at, bad)
-            lessen(2, upper - iota, row, low, at, bad)
-            lessen(4, bonus_P[s, a] + printed_P - off_P, row, low, at, bad)
-            lessen(6, bonus_S[s, a] + printed - off, row, low, at, bad)
+            j = s * A + a
+            slack[0, j] = min(upper - iota, iota - lower)
+            slack[2, j] = upper - iota
+            slack[4, j] = bonus_P[s, a] + printed_P - off_P
+            slack[6, j] = bonus_S[s, a] + printed - off
             # and repaired.
             total = drift_P[s, a] + drift[s, a]
             upper = max(total - covered[s, a] - lv, 0.0)
             lower = -2.0 * b - total - lv
-            lessen(1, min(upper - iota, iota - lower), row, low, at, bad)
-            lessen(3, upper - iota, row, low, at, bad)
-            b_P = b if whole else bonus_P[s, a]
-            lessen(5, b_P + drift_P[s, a] - off_P, row, low, at, bad)
-            b_S = b if whole else bonus_S[s, a]
-            lessen(7, b_S + drift[s, a] - off, row, low, at, bad)
+            slack[1, j] = min(upper - iota, iota - lower)
+            slack[3, j] = upper - iota
+            slack[5, j] = (b if whole else bonus_P[s, a]) + drift_P[s, a] - off_P
+            slack[7, j] = (b if whole else bonus_S[s, a]) + drift[s, a] - off
         values[s] = value
         bests[s] = best
         terms[OWN_STEP, c] += work.reach[h, s] * inner
@@ -475,8 +471,27 @@ def examine_step(world, p, i, m, c, h, lv, settings, script, truth, ledger, work
             continue
         if j in (4, 5) and h + 1 == H:  # there is nothing to estimate after the last step
             continue
-        note(i, PREDICTION + j, low[j], at[j], out)
-        out.broken[i, PREDICTION + j] += bad[j] - (low[j] < TOLERANCE)
+        least, broken = smallest(slack[j])
+        column = PREDICTION + j
+        out.broken[i, column] += broken
+        if least < out.worst[i, column]:
+            out.worst[i, column] = least
+            if least < ledger.least[column]:  # only then is its place ever asked for
+                ledger.least[column] = least
+                at = 0
+                while slack[j, at] > least:
+                    at += 1
+                out.where[i, column] = h * S * A + at
+
+
+@jit_sums
+def smallest(values):
+    """The smallest of some numbers, and how many are failures."""
+    least, broken = np.inf, 0
+    for j in range(values.size):
+        least = min(least, values[j])
+        broken += values[j] < TOLERANCE
+    return least, broken
 
 
 @jit_sums
@@ -494,16 +509,6 @@ def expect(h, world, p, one, two, out):
             out[0, s, a] = x
             out[1, s, a] = y
             row += 1
-
-
-@jit_inline
-def lessen(j, value, place, low, at, bad):
-    """Keep the smallest slack number j, and count those below zero."""
-    if value < TOLERANCE:
-        bad[j] += 1
-    if value < low[j]:
-        low[j] = value
-        at[j] = place
 
 
 @jit_part
@@ -894,7 +899,7 @@ def make_ledger(H: int, S: int, A: int, K: int, C: int, entries: int, d1: int, d
     return Ledger(
         zeros((H, S, A)), zeros((H, S, A)), zeros((H, S, A), np.int64), zeros(entries),
         zeros((1 + K, H, S, A)), zeros(K), zeros(K), zeros(K), zeros((H, S, A)), zeros((2, H, S)),
-        zeros((4, 1 + K, H)),
+        np.full(COLUMNS, np.inf), zeros((4, 1 + K, H)),
         zeros((C, H, d1, d1)), zeros((C, H, d1)), zeros((C, H, d1)), zeros((H, d2, d2)),
         zeros((1 + K, H, d2)),
     )  # fmt: skip
@@ -906,8 +911,7 @@ def make_work(H: int, S: int, A: int, K: int, C: int, entries: int, d: int) -> W
     return Work(
         zeros(entries), zeros((1 + K, H, S, A)), zeros((C, H + 1, S)), zeros((1 + K, H + 1, S)),
         zeros((1 + K, 2, S)), zeros((H, S)), *(zeros((C, H, S, A)) for _ in range(8)),
-        zeros((2, S, A)), zeros(8),
-        zeros(8, np.int64), zeros(8, np.int64), zeros(A), zeros((d, d)), zeros((d, d)), zeros(d),
+        zeros((2, S, A)), zeros((8, S * A)), zeros(A), zeros((d, d)), zeros((d, d)), zeros(d),
         zeros(d), zeros((3, d)),
     )  # fmt: skip
 
