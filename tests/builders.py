@@ -12,7 +12,7 @@ from safedrift.kernels import memory, simulation
 from safedrift.kernels.memory import BERNSTEIN_BONUS
 from safedrift.problems.random import DRIFTS
 from safedrift.theory.audit import Audit
-from safedrift.theory.certificates import certificates
+from safedrift.theory import certificates
 
 FEEDS = tuple(memory.FEEDS)
 DRIFT_NAMES = tuple(DRIFTS)

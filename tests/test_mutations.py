@@ -22,7 +22,7 @@ from builders import (
     small_world,
     twin_transcript,
 )
-from safedrift.theory.certificates import RELATIVE
+from safedrift.theory.checks import RELATIVE
 
 
 def mutant(name, *changes):

@@ -18,7 +18,7 @@ from safedrift.algorithms import (
     theorem3,
     theorem4,
 )
-from safedrift.experiments import Run, simulate
+from safedrift.experiments import Run, certify, simulate
 from safedrift.models import (
     DriftingCMDP,
     LinearKernelCMDP,
@@ -49,6 +49,7 @@ __all__ = [
     "__version__",
     "box",
     "budgets",
+    "certify",
     "drift",
     "evaluate",
     "from_costs",

@@ -30,6 +30,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from safedrift.cli_certify import certify
 from safedrift.cli_theory import theory
 
 app = typer.Typer(
@@ -129,7 +130,7 @@ def run(
     violation CV shown are exact, not estimated (unless --measure-every skips episodes).
 
     Leaves three files: **report.html** to look at, **run.parquet** with every number of every
-    episode, **summary.json**.
+    episode, **summary.json**. `safedrift certify` then checks the paper's lemmas on it.
 
     **Examples**
 
@@ -147,7 +148,7 @@ def run(
         result.to_parquet(folder / "run.parquet")
         result.report(folder / "report.html")
         summary = _plain(result.summary())
-        _write(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+        write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
         if as_json:
             sys.stdout.write(json.dumps({**summary, "out": str(folder)}) + "\n")
         else:
@@ -181,13 +182,33 @@ def report(
     from safedrift.experiments import Run
 
     with sentences():
-        path = source / "run.parquet" if source.is_dir() else source
-        if not path.is_file():
-            raise Told(f"source must be a run's folder or its run.parquet; got {source}")
-        page = Run.from_parquet(path).report(out or path.with_name("report.html"))
+        path = run_file(source)
+        known = _certificates(path.with_name("certificates.json"))
+        page = Run.from_parquet(path).report(out or path.with_name("report.html"), known)
         Console().print(str(page), markup=False, highlight=False, soft_wrap=True)
 
 
+def run_file(source: Path) -> Path:
+    """The run.parquet of a run's folder, or the file itself."""
+    path = source / "run.parquet" if source.is_dir() else source
+    if not path.is_file():
+        raise Told(f"source must be a run's folder or its run.parquet; got {source}")
+    return path
+
+
+def _certificates(path: Path) -> Any:
+    """What `safedrift certify` left beside a run, if anything."""
+    from safedrift.theory import Certificates
+
+    if not path.is_file():
+        return None
+    try:
+        return Certificates.from_record(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise Told(f"{path} must be what 'safedrift certify' wrote; got another file") from None
+
+
+app.command()(certify)
 app.command()(theory)
 
 
@@ -243,9 +264,9 @@ def _run(
         if world.box is not None:
             entry = "linear.end_on_box"
             finer(world)  # before anything takes long
-    with _bars(entry) as bars:
+    with bars(entry) as shown:
         measured = np.arange(0, world.M, measure_every)
-        truth = sd.optima(world, measured, bars.truth(measured.size))
+        truth = sd.optima(world, measured, shown.truth(measured.size))
         check_feasible(world, truth)
         told: sd.Slater | sd.LocalBudgets
         if knowledge is Known.slater:
@@ -263,7 +284,7 @@ def _run(
         )
         result = sd.simulate(
             world, agent, seed, noisy=noisy, measure_every=measure_every, truth=truth,
-            progress=bars.learning(world.M),
+            progress=shown.stage("learning", world.M),
         )  # fmt: skip
     return result
 
@@ -280,8 +301,8 @@ class _Bars:
         task = self._task(label, total)
         return lambda count: self.progress.update(task, advance=count, description=label)
 
-    def learning(self, total: int) -> Callable[[str, int, int], None]:
-        task = self._task("learning", total)
+    def stage(self, label: str, total: int) -> Callable[[str, int, int], None]:
+        task = self._task(label, total)
         return lambda stage, done, _: self.progress.update(task, completed=done, description=stage)
 
     def _task(self, label: str, total: int) -> TaskID:
@@ -293,7 +314,8 @@ class _Bars:
 
 
 @contextmanager
-def _bars(entry: str) -> Iterator[_Bars]:
+def bars(entry: str) -> Iterator[_Bars]:
+    """Show progress on stderr while compiled work is done, the first of it by `entry`."""
     columns = (
         SpinnerColumn(), TextColumn("{task.description:<34}"), BarColumn(), TaskProgressColumn(),
         MofNCompleteColumn(), TimeRemainingColumn(),
@@ -380,7 +402,8 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _write(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
+    """Write a file, whole or not at all."""
     partial = path.with_name(path.name + ".partial")
     partial.write_text(text, encoding="utf-8")
     partial.replace(path)

@@ -36,6 +36,7 @@ from safedrift.algorithms.parts import (
     CountEvaluation,
     DualStep,
     Evaluation,
+    LeastSquaresEvaluation,
     MirrorStep,
     describe,
 )
@@ -75,6 +76,41 @@ class Parameters:
             "evaluation": describe(self.evaluation),
             "remarks": list(self.remarks),
         }
+
+    @classmethod
+    def from_record(cls, data: dict[str, Any], sizes: Sizes) -> Parameters:
+        """Read what `record` returned, for a problem of the same sizes."""
+        part = dict(data["evaluation"])
+        blocks = -(-sizes.M // int(part["W"]))
+        shapes = {
+            "LV": (blocks, sizes.K, sizes.H), "spread_P": (blocks, sizes.H),
+            "spread_g": (blocks, sizes.K, sizes.H),
+        }  # fmt: skip
+
+        def full(part: dict[str, Any]) -> dict[str, Any]:
+            """Numbers that stand for whole arrays, spread out again."""
+            arrays = {"root", "tail", "beta", "beta_r", *shapes} & set(part)
+            spread = {
+                name: np.array(np.broadcast_to(np.asarray(part[name], float),
+                                               shapes.get(name, (sizes.H,))))
+                for name in arrays
+            }  # fmt: skip
+            return {**part, **spread}
+
+        evaluation: Evaluation
+        if "bonus" in part:
+            bonus = dict(part.pop("bonus"))
+            kinds = {"CountBonus": CountBonus, "BernsteinBonus": BernsteinBonus}
+            kind = kinds[_check.choice("bonus", bonus.pop("kind"), tuple(kinds))]
+            evaluation = CountEvaluation(**full(part), bonus=kind(**full(bonus)))
+        else:
+            evaluation = LeastSquaresEvaluation(**full(part))
+        return cls(
+            MirrorStep(**data["improvement"]), DualStep(**data["dual"]), evaluation,
+            data["source"], data["mode"], dict(data["overrides"]), data["noisy"],
+            None if data["budgets"] is None else Budgets(**data["budgets"]),
+            tuple(data["remarks"]),
+        )  # fmt: skip
 
 
 def tune(

@@ -14,14 +14,18 @@ from typing import Any, get_args
 import numpy as np
 
 from safedrift import _check
-from safedrift.algorithms import PROPDPPO
+from safedrift.algorithms import PROPDPPO, Parameters, Sizes, Slater
+from safedrift.experiments.run import Run
 from safedrift.experiments.simulate import Chunk, Progress, check_sizes, play_chunks, seeds
 from safedrift.kernels.audit import Transcript
 from safedrift.models import DriftingWorld
+from safedrift.oracles import local_budgets
+from safedrift.problems import PROBLEMS, make
 from safedrift.theory.audit import Audit
-from safedrift.theory.certificates import Certificates, certificates
+from safedrift.theory.certificates import Certificates
+from safedrift.theory.checks import certificates
 
-__all__ = ["certify"]
+__all__ = ["certify", "certify_run"]
 
 
 def certify(
@@ -73,6 +77,62 @@ def certify(
         while waiting:
             settle()
     return certificates(audit)
+
+
+def certify_run(
+    run: Run,
+    world: DriftingWorld | None = None,
+    *,
+    p: float = 0.05,
+    progress: Progress | None = None,
+) -> Certificates:
+    """Certify a run, fresh or read from a file; see `Run.certify`."""
+    world = _world_of(run) if world is None else world
+    _check.kind("world", world, get_args(DriftingWorld))
+    agent = _agent_of(run, world)
+    place = {int(m): i for i, m in enumerate(run.episodes)}
+
+    def compare(part: Chunk) -> None:
+        for e, mu in enumerate(part.record.mu):
+            i = place.get(part.first + e)
+            if i is not None and not np.allclose(mu, run.mu[i], rtol=1e-9, atol=1e-12):
+                _check.fail(
+                    "world",
+                    "the one of this run, which can then be played again",
+                    f"mu = {mu.tolist()} instead of {run.mu[i].tolist()} in episode "
+                    f"{part.first + e} (the run was made with safedrift {run.info['version']})",
+                )
+
+    return certify(
+        world, agent, run.info["seed"], noisy=run.info["noisy"], p=p, progress=progress,
+        witness=compare,
+    )  # fmt: skip
+
+
+def _world_of(run: Run) -> DriftingWorld:
+    """The world of a run: the one it was played in, or made again from its recipe."""
+    if run.world is not None:
+        return run.world
+    name, recipe = run.info["problem"], run.info.get("recipe")
+    if name not in PROBLEMS or not recipe:
+        _check.fail(
+            "world", "given to certify a stored run in a world of your own: run.certify(world)",
+            "None",
+        )  # fmt: skip
+    return make(name, **recipe)
+
+
+def _agent_of(run: Run, world: DriftingWorld) -> PROPDPPO:
+    """The learner of a run, from what was recorded of it."""
+    sizes = Sizes(**run.info["sizes"])
+    if sizes != Sizes(world.M, world.H, world.S, world.A, world.K):
+        _check.fail("world", f"of the run's sizes, {sizes}", f"{world!r}")
+    known = run.info["knowledge"]
+    told = Slater(known["gamma"]) if "gamma" in known else local_budgets(world)
+    return PROPDPPO(
+        sizes, world.initial, Parameters.from_record(run.info["parameters"], sizes), told,
+        features=getattr(world, "features", None), box=getattr(world, "box", None),
+    )  # fmt: skip
 
 
 def transcript(part: Chunk) -> Transcript:

@@ -24,10 +24,13 @@ from safedrift._check import FloatArray, IntArray
 from safedrift._version import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from safedrift.algorithms import PROPDPPO
     from safedrift.kernels.simulation import Record
     from safedrift.models import DriftingWorld
     from safedrift.oracles import Optima, Variation
+    from safedrift.theory.certificates import Certificates
 
 __all__ = ["Run", "make_run"]
 
@@ -56,6 +59,7 @@ class Run:
     baseline_reward, baseline_utility : (n,), (n, K) exact values of the uniform policy
     info : dict
         Version, problem, sizes, seed, parameters and how they were chosen.
+    world : the world it was played in, None for a run read from a file
     """
 
     episodes: IntArray
@@ -80,6 +84,7 @@ class Run:
     baseline_reward: FloatArray
     baseline_utility: FloatArray
     info: dict[str, Any] = field(default_factory=dict)
+    world: DriftingWorld | None = None
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{name}={size}" for name, size in self.info["sizes"].items())
@@ -252,7 +257,7 @@ class Run:
         """Write arrays and info to one Parquet file."""
         columns = {}
         for item in fields(self):
-            if item.name == "info":
+            if item.name in ("info", "world"):
                 continue
             values = getattr(self, item.name)
             if values.ndim == 1:
@@ -291,15 +296,37 @@ class Run:
         arrays = {
             item.name: _column(path, table, item.name)
             for item in fields(cls)
-            if item.name != "info"
+            if item.name not in ("info", "world")
         }
-        return cls(**arrays, info=info)
+        return cls(**arrays, info=info)  # type: ignore[arg-type]
 
-    def report(self, path: str | Path) -> Path:
-        """Write a self-contained HTML page and return its path."""
+    def certify(
+        self,
+        world: DriftingWorld | None = None,
+        *,
+        p: float = 0.05,
+        progress: Callable[[str, int, int], None] | None = None,
+    ) -> Certificates:
+        """Check the paper's lemmas on this run, by playing it again with the same seed.
+
+        Parameters
+        ----------
+        world
+            Needed only for a run that was read from a file and played in a world of your own.
+        p
+            Failure probability of the lemmas that hold "with probability 1 - p".
+        progress
+            Called as progress("certifying", episodes done, episodes in all).
+        """
+        from safedrift.experiments.certify import certify_run
+
+        return certify_run(self, world, p=p, progress=progress)
+
+    def report(self, path: str | Path, certificates: Certificates | None = None) -> Path:
+        """Write a self-contained HTML page, with a section on the lemmas if given them."""
         from safedrift.reports import write_page
 
-        return write_page(self, path)
+        return write_page(self, path, certificates)
 
 
 _INFO = ("problem", "agent", "sizes", "knowledge", "parameters", "seed", "noisy", "measure_every")
@@ -373,6 +400,7 @@ def make_run(
             "discretisation": discretisation,
             "residual": float(getattr(learner.memory, "residual", np.zeros(1))[0]),
         },
+        world=world,
     )
 
 

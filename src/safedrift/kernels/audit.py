@@ -908,11 +908,13 @@ def make_ledger(H: int, S: int, A: int, K: int, C: int, entries: int, d1: int, d
 def make_work(H: int, S: int, A: int, K: int, C: int, entries: int, d: int) -> Work:
     """Return scratch for an audit; `entries` is 0 where no transitions are mixed."""
     zeros = np.zeros
+    pairs = (C, H, S, A)
     return Work(
         zeros(entries), zeros((1 + K, H, S, A)), zeros((C, H + 1, S)), zeros((1 + K, H + 1, S)),
-        zeros((1 + K, 2, S)), zeros((H, S)), *(zeros((C, H, S, A)) for _ in range(8)),
-        zeros((2, S, A)), zeros((8, S * A)), zeros(A), zeros((d, d)), zeros((d, d)), zeros(d),
-        zeros(d), zeros((3, d)),
+        zeros((1 + K, 2, S)), zeros((H, S)), zeros(pairs), zeros(pairs), zeros(pairs),
+        zeros(pairs), zeros(pairs), zeros(pairs), zeros(pairs), zeros(pairs), zeros((2, S, A)),
+        zeros((8, S * A)), zeros(A), zeros((d, d)), zeros((d, d)), zeros(d), zeros(d),
+        zeros((3, d)),
     )  # fmt: skip
 
 

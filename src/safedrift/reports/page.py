@@ -7,8 +7,6 @@ security policy forbids it to load anything.
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 
@@ -16,13 +14,16 @@ from plotly.io import to_html
 from plotly.offline import get_plotlyjs
 
 from safedrift.experiments.run import Run
+from safedrift.reports.html import math, table
+from safedrift.reports.lemmas import LEMMA_STYLE, lemmas
 from safedrift.reports.plots import MOST_MARKS, MOST_POINTS, Plot, all_plots
 from safedrift.reports.words import key_figures, sentence, setting, settings
+from safedrift.theory.certificates import Certificates
 
 __all__ = ["write_page"]
 
 
-def write_page(run: Run, path: str | Path) -> Path:
+def write_page(run: Run, path: str | Path, certificates: Certificates | None = None) -> Path:
     """Write the page of a run and return its path.
 
     Missing folders are made. An old page is replaced only once the new one is complete.
@@ -33,9 +34,11 @@ def write_page(run: Run, path: str | Path) -> Path:
         What `simulate` returned or `Run.from_parquet` read.
     path
         Of the page, e.g. "maze.html".
+    certificates
+        What `run.certify()` returned: adds a section on the paper's lemmas.
     """
     path = Path(path)
-    text = _page(run)
+    text = _page(run, certificates)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -46,12 +49,13 @@ def write_page(run: Run, path: str | Path) -> Path:
     return path
 
 
-def _page(run: Run) -> str:
+def _page(run: Run, certificates: Certificates | None) -> str:
     title = escape(f"{run.info.get('problem') or 'run'}: {run.info['agent']}")
     notes = "\n".join(f'<p class="note">{escape(note)}</p>' for note in run.notes())
-    figures = [(label, value, _math(text)) for label, value, text in key_figures(run)]
+    figures = [(label, value, math(text)) for label, value, text in key_figures(run)]
     parameters = [map(escape, row) for row in settings(run.info)]
     remark = _THINNED if run.episodes.size > MOST_POINTS else ""
+    proofs = "" if certificates is None else lemmas(certificates)
     plots = "\n".join(_section(i, plot, remark) for i, plot in enumerate(all_plots(run)))
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -60,7 +64,7 @@ def _page(run: Run) -> str:
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="{_POLICY}">
 <title>{title}</title>
-<style>{_STYLE}</style>
+<style>{_STYLE}{LEMMA_STYLE}</style>
 <script>{get_plotlyjs()}</script>
 </head>
 <body>
@@ -68,12 +72,13 @@ def _page(run: Run) -> str:
 <p class="quiet">{escape(setting(run))}</p>
 <p class="lead">{escape(sentence(run))}</p>
 {notes}
-{_table(("Figure", "Value", "Definition"), figures)}
+{table(("Figure", "Value", "Definition"), figures)}
 <p class="quiet">{_GUIDE}</p>
 {plots}
+{proofs}
 <details>
 <summary>Parameters</summary>
-{_table(("Name", "Value"), parameters)}
+{table(("Name", "Value"), parameters)}
 </details>
 <script>{_LINK}</script>
 </body>
@@ -87,20 +92,8 @@ def _section(number: int, plot: Plot, remark: str) -> str:
     )
     return (
         f"<figure>\n<h2>{plot.title}</h2>\n"
-        f"<figcaption>{_math(plot.caption + remark)}</figcaption>\n{drawing}\n</figure>"
+        f"<figcaption>{math(plot.caption + remark)}</figcaption>\n{drawing}\n</figure>"
     )
-
-
-def _math(text: str) -> str:
-    """HTML of a text in which _x and _{…} are subscripts."""
-    return re.sub(r"_(?:\{(.+?)\}|(\w))", r"<sub>\1\2</sub>", escape(text))
-
-
-def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """HTML of a table whose cells are HTML."""
-    top = "".join(f'<th scope="col">{cell}</th>' for cell in head)
-    body = "\n".join(f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in rows)
-    return f"<table>\n<thead><tr>{top}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
 
 
 _THINNED = f" Lines are thinned to {MOST_POINTS:,} points; the extremes of every stretch stay."

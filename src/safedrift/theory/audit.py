@@ -94,6 +94,20 @@ class Audit:
         return self.dimensions is not None
 
     @property
+    def terms(self) -> FloatArray:
+        """Sums over the run of the terms of `kernels.audit` (TERMS, 1+K)."""
+        return np.asarray(self.sums["terms"])
+
+    @property
+    def regret(self) -> float:
+        """DR of the episodes seen, against the oracle's optima."""
+        return float(self.sums["best"] - self.terms[kernels.VALUE, 0])
+
+    def total(self, name: str) -> FloatArray:
+        """A sum over the run with one entry per constraint (K,)."""
+        return np.asarray(self.sums[name])
+
+    @property
     def budgets(self) -> Budgets:
         """Budgets in the paper's norms; B_* over all states, of the optimal policies compared."""
         P, r, g, b = (float(part.sum()) for part in self.drift)

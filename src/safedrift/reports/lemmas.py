@@ -1,0 +1,87 @@
+"""The section of a page on the paper's lemmas: every certificate of the run, with its slack."""
+
+from __future__ import annotations
+
+from html import escape
+
+from safedrift.reports.html import math, table
+from safedrift.theory.certificates import Certificate, Certificates, Form
+
+__all__ = ["LEMMA_STYLE", "lemmas"]
+
+_MARKS = {
+    "holds": "good",
+    "fails": "bad",
+    "fails as printed, holds as repaired": "mended",
+    "holds as printed, fails as repaired": "bad",
+    "does not apply": "idle",
+}
+
+
+def lemmas(found: Certificates) -> str:
+    """Return the section."""
+    head = ("Statement", "Result", "As printed", "As repaired")
+    rows = [(_said(c), _result(c), _form(c.printed, c), _form(c.repaired, c)) for c in found]
+    return (
+        '<section>\n<h2 id="lemmas">The paper\'s lemmas on this run</h2>\n'
+        f'<p class="quiet">{escape(_summary(found))} Identities: largest residual, relative. '
+        "Inequalities: slack, right side minus left side; the smallest one, its place (episode m, "
+        "step h, state x, action a, from 0), and where there is one per episode, the quartiles of "
+        "the smallest slacks. Statements with probability 1 − p speak of an event: it occurred on "
+        "this run or it did not.</p>\n"
+        f"{table(head, rows, 'lemmas')}\n</section>"
+    )
+
+
+def _summary(found: Certificates) -> str:
+    counts = {result: sum(c.result == result for c in found) for result in _MARKS}
+    said = ", ".join(f"{n} {result}" for result, n in counts.items() if n)
+    return f"{len(found)} statements, p = {found.info['p']:g}: {said}."
+
+
+def _said(c: Certificate) -> str:
+    erratum = f" Errata {escape(c.erratum)}." if c.erratum else ""
+    note = f'<br><span class="quiet">{escape(c.note)}</span>' if c.note else ""
+    return (
+        f"<b>{escape(c.label)}</b> <code>{escape(c.id)}</code><br>{math(c.words)} ({c.kind})."
+        f'{erratum}<br><span class="maths">{math(c.maths)}</span>{note}'
+    )
+
+
+def _result(c: Certificate) -> str:
+    return f'<span class="{_MARKS[c.result]}">{escape(c.result)}</span>'
+
+
+def _form(form: Form | None, c: Certificate) -> str:
+    if form is None:
+        return ""
+    told = [f"<b>{_number(form.slack)}</b>"]
+    if form.left is not None and form.right is not None:
+        told.append(f"{_number(form.left)} {'=' if c.kind == 'identity' else '≤'} "
+                    f"{_number(form.right)}")  # fmt: skip
+    if form.place.m is not None:
+        names = zip(("m", "h", "x", "a"), form.place, strict=True)
+        told.append(", ".join(f"{name} = {at:,}" for name, at in names if at is not None))
+    if form.quantiles is not None:
+        told.append("quartiles " + ", ".join(map(_number, form.quantiles[1:4])))
+    if form.share > 0:
+        told.append(f"fails at {100 * form.share:.2g}% of the places")
+    return "<br>".join(told)
+
+
+def _number(value: float) -> str:
+    return f"{value + 0.0:.3g}".replace("-", "−")
+
+
+LEMMA_STYLE = """
+.lemmas td:nth-child(n+2) { white-space: nowrap; font-variant-numeric: tabular-nums; }
+.lemmas td:nth-child(2) { white-space: normal; min-width: 8em; }
+.lemmas code { color: #555; font-size: 0.85em; }
+.maths { font-family: Georgia, "Times New Roman", serif; }
+.good, .bad, .mended, .idle { border-radius: 3px; padding: 0.1rem 0.4rem; }
+.good { background: #e3f4ec; color: #00563f; }
+.bad { background: #fbe5d8; color: #8a3300; font-weight: 600; }
+.mended { background: #fff3cf; color: #6b5000; }
+.idle { background: #f0f1f3; color: #555; }
+sup { font-size: 0.75em; line-height: 0; }
+"""
