@@ -1,6 +1,6 @@
 """Table 1 of the paper, measured: how DR(M) and CV(M) grow with M under Theorems 1 to 4.
 
-    python studies/rates.py [--out docs] [--workers 2]     # TIME_TEXT
+    python studies/rates.py [--out docs] [--workers 2]     # 20 min with --workers 1
     python studies/rates.py [--out docs] --from-csv        # picture and tables only, seconds
 
 Every M is a run of its own, tuned for that M, in a world whose total drift does not depend on M:
@@ -340,26 +340,25 @@ def half(rows, quantity):
     return table([text.format(quantity) for text in HEADER], lines)
 
 
-HEADER = ("Thm", "rho", "Exponent", "Printed", "All M", "Last two M", "{}+, all M", "Of H M")
+HEADER = ("Thm", "rho", "Paper", "Printed", "All M", "Last two M", "{}+, all M", "Of H M")
 
 
-def shares(rows):
-    """Share of runs with CV = 0 and of H M lost by printed constants."""
+def beside(rows):
+    """What the printed constants lose, how often CV is 0, and how large the multiplier gets."""
     lines = []
     for setting in SETTINGS:
         line = [str(setting.theorem), setting.rho or "-"]
         for quantity in ("DR", "CV"):
             Ms, values = values_of(rows, "printed", setting, quantity)
             line.append(f"{values[:, -1].mean() / (H * Ms[-1]):.1%}")
-        Ms, values = values_of(rows, "schedule", setting, "CV")
+        _, values = values_of(rows, "schedule", setting, "CV")
         line.append(f"{(values == 0).sum()} of {values.size}")
-        line.append(f"{(values[:, -1] == 0).sum()} of {len(values)}")
         for quantity in ("mean mu", "largest mu"):
-            _, mu = values_of(rows, "schedule", setting, quantity)
-            line += [f"{mu[:, 0].mean():.2f}", f"{mu[:, -1].mean():.2f}"]
-        lines.append(line)
-    header = ("Thm", "rho", "Printed DR/HM", "Printed CV/HM", "CV = 0", "at largest M",
-              "mean mu, least M", "largest M", "max mu, least M", "largest M")  # fmt: skip
+            Ms, mu = values_of(rows, "schedule", setting, quantity)
+            line.append(f"{mu[:, 0].mean():.1f} to {mu[:, -1].mean():.1f}")
+        lines.append([*line, str(fitted(Ms, mu))])
+    header = ("Thm", "rho", "DR, printed", "CV, printed", "CV = 0", "Mean mu", "Largest mu",
+              "Its slope")  # fmt: skip
     return table(header, lines)
 
 
@@ -374,14 +373,14 @@ def practical(rows):
         Ms, values = values_of(rows, "practical", setting, "DR")
         line.append(f"{values[:, -1].mean() / (H * Ms[-1]):.2%}")
         lines.append(line)
-    header = ("Thm", "DR, theorem", "CV, theorem", "DR", "CV", "CV+", "DR of H M")
+    header = ("Thm", "DR, paper", "CV, paper", "DR", "CV", "CV+", "DR of H M")
     return table(header, lines)
 
 
 def tables(rows):
     parts = [f"**DR(M)**\n\n{half(rows, 'DR')}"]
     parts.append(f"**CV(M)**\n\n{half(rows, 'CV')}")
-    parts.append(f"**Beside the slopes**\n\n{shares(rows)}")
+    parts.append(f"**Beside the slopes**\n\n{beside(rows)}")
     parts.append(f"**Default constants (mode practical)**\n\n{practical(rows)}")
     return "\n\n".join(parts)
 
@@ -408,54 +407,67 @@ TITLES = {1: "linear kernel, local budgets", 2: "linear kernel, Slater",
 
 
 def draw(rows, path):
-    figure, panels = plt.subplots(2, 4, figsize=(16, 8.4), sharey="row")
+    figure, panels = plt.subplots(2, 4, figsize=(16, 9.6), sharey=True)
     for i, quantity in enumerate(("DR", "CV")):
         for theorem, axes in zip(TITLES, panels[i], strict=True):
             chosen = [setting for setting in SETTINGS if setting.theorem == theorem]
             Ms = np.array(GRID[chosen[0].kind], float)
-            axes.plot(Ms, H * Ms, color="0.7", lw=4, solid_capstyle="butt", zorder=0)
-            axes.annotate("H M", (Ms[0], H * Ms[0]), xytext=(6, 9), textcoords="offset points",
-                          color="0.45", fontsize=11)  # fmt: skip
-            for setting in chosen:
-                panel(axes, rows, setting, quantity, nudge=1 + 0.07 * (len(chosen) > 1)
-                      * (chosen.index(setting) - 1))  # fmt: skip
-            axes.set(xscale="log", yscale="log")
-            axes.tick_params(labelsize=11)
-            axes.legend(frameon=False, fontsize=10, loc="lower right", handlelength=2.2)
+            axes.plot(Ms, H * Ms, color="0.75", lw=5, solid_capstyle="butt", zorder=0)
+            for shift, setting in zip(
+                (0.93, 1, 1.075) if chosen[1:] else (1,), chosen, strict=True
+            ):
+                panel(axes, rows, setting, quantity, shift)
+            axes.set(xscale="log", yscale="log", ylim=(8, 6e8))
+            axes.tick_params(labelsize=11, labelleft=True)
+            axes.legend(frameon=False, fontsize=12, loc="upper left", handlelength=1.2,
+                        title="slope (theorem)", title_fontsize=12, alignment="left",
+                        borderaxespad=0.2)  # fmt: skip
             axes.spines[["top", "right"]].set_visible(False)
             if i == 0:
-                axes.set_title(f"Theorem {theorem}\n{TITLES[theorem]}", fontsize=13)
+                axes.set_title(f"Theorem {theorem}: {TITLES[theorem]}", fontsize=13)
             else:
-                axes.set_xlabel("episodes M (each M is a run of its own)", fontsize=12)
+                axes.set_xlabel("episodes M", fontsize=13)
         panels[i, 0].set_ylabel(f"{quantity}(M)", fontsize=14)
-    figure.tight_layout()
+    figure.legend(handles=_explained(), loc="lower center", ncol=6, frameon=False, fontsize=12)
+    figure.tight_layout(rect=(0, 0.05, 1, 1))
     figure.savefig(path, dpi=110)
 
 
-def panel(axes, rows, setting, quantity, nudge):
+def _explained():
+    """Entries of the legend below the panels."""
+    looks = {
+        "one world": {"marker": ".", "ls": "", "alpha": 0.35, "ms": 8},
+        "mean, 95% interval": {"marker": "o", "ls": ""},
+        "fit": {"lw": 1.5},
+        "slope of the theorem, any height": {"ls": "--", "lw": 1.3},
+        "printed constants": {"marker": "x", "ls": "", "color": "#D55E00", "ms": 8, "mew": 2},
+        "H M": {"color": "0.75", "lw": 5},
+    }
+    return [plt.Line2D([], [], label=k, **{"color": "0.25", **v}) for k, v in looks.items()]
+
+
+def panel(axes, rows, setting, quantity, shift):
     """Worlds as faint points, mean with interval, fitted line, the theorem's exponent dashed."""
-    printed = values_of(rows, "printed", setting, quantity)
-    axes.plot(printed[0], printed[1].mean(axis=0), "x", color="#D55E00", ms=8, mew=2,
-              label="printed constants" if setting.rho in ("", "1/2") else None)  # fmt: skip
+    Ms, values = values_of(rows, "printed", setting, quantity)
+    axes.plot(Ms, values.mean(axis=0), "x", color="#D55E00", ms=8, mew=2)
     Ms, values = values_of(rows, "schedule", setting, quantity)
     colour = COLOURS[setting.rho]
     for line in values:
-        shown = line > 0
-        axes.plot(Ms[shown] * nudge, line[shown], ".", color=colour, alpha=0.25, ms=6, mew=0)
+        axes.plot((Ms * shift)[line > 0], line[line > 0], ".", color=colour, alpha=0.3, ms=7, mew=0)
     mean, drawn = resampled(values)
-    low, high = np.percentile(drawn, (2.5, 97.5), axis=0)
+    low, high = np.maximum(np.percentile(drawn, (2.5, 97.5), axis=0), 1.0)
     good = mean > 0
-    spread = np.abs(np.stack((mean - np.maximum(low, mean / 30), high - mean)))[:, good]
-    axes.errorbar(Ms[good] * nudge, mean[good], spread, fmt="o", color=colour, ms=5, capsize=3)
-    fit = fitted(Ms, values)
-    label = f"rho = {setting.rho}: " if setting.rho else ""
-    if np.isfinite(fit.value):
-        centre = np.exp(np.log(mean).mean()) * (Ms / np.exp(np.log(Ms).mean())) ** fit.value
-        axes.plot(Ms, centre, "-", color=colour, lw=1.5, label=f"{label}slope {fit.value:.2f}")
-    guide = getattr(setting, quantity)
-    top = 1.6 * np.nanmax(mean / Ms**guide)
-    axes.plot(Ms, top * Ms**guide, "--", color=colour, lw=1.2,
-              label=f"{label}theorem M^({exponent(guide)})")  # fmt: skip
+    spread = np.stack((mean - low, high - mean))[:, good]
+    axes.errorbar((Ms * shift)[good], mean[good], spread, fmt="o", color=colour, ms=5, capsize=3)
+    guide, fit = getattr(setting, quantity), fitted(Ms, values).value
+    label = f"rho = {setting.rho}: " * bool(setting.rho)
+    label += f"{fit:.2f}" if np.isfinite(fit) else "none"
+    line = np.full(Ms.size, np.nan)
+    if np.isfinite(fit):
+        line = np.exp(np.log(mean).mean()) * (Ms / np.exp(np.log(Ms).mean())) ** fit
+    axes.plot(Ms, line, "-", color=colour, lw=1.5, label=f"{label} ({exponent(guide)})")
+    top = 1.7 * np.nanmax(mean / Ms**guide)
+    axes.plot(Ms, top * Ms**guide, "--", color=colour, lw=1.3)
 
 
 def main():

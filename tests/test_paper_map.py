@@ -5,9 +5,15 @@ import importlib
 import io
 import re
 import tokenize
+from collections import Counter
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+
+import safedrift as sd
+from builders import BUDGETS, linear_world, small_world
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "safedrift"
@@ -19,17 +25,41 @@ SIMULATION = SOURCE / "kernels" / "simulation.py"
 # ---------------------------------------------------------------- docs/paper_map.md
 
 
+class Row(NamedTuple):
+    """Cells of a row of the map; rows without a first cell are joined to the one above."""
+
+    what: str
+    certificate: str
+    code: str
+    test: str
+
+
+COLUMNS = {"In the paper": "what", "Certificate": "certificate", "Code": "code", "Test": "test"}
+
+
+def tables(page):
+    """Rows of all tables of a page, each a dict from the head of its column to the cell."""
+    head = None
+    for line in (ROOT / "docs" / page).read_text(encoding="utf-8").splitlines():
+        if not line.startswith("|"):
+            head = None
+            continue
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if head is None:
+            head = cells
+        elif set("".join(cells)) != {"-"}:
+            yield dict(zip(head, cells, strict=True))
+
+
 def rows():
-    """[what, code, test] of every row of the map; rows without a first cell join the one above."""
     found = []
-    for line in (ROOT / "docs" / "paper_map.md").read_text(encoding="utf-8").splitlines():
-        if line.startswith("|"):
-            cells = [cell.strip() for cell in line.strip("|").split("|")]
-            assert len(cells) == 3, line
-            if not cells[0]:
-                found[-1] = [f"{a} {b}" for a, b in zip(found[-1], cells, strict=True)]
-            elif cells[0] != "In the paper" and set(cells[0]) != {"-"}:
-                found.append(cells)
+    for row in tables("paper_map.md"):
+        assert set(row) <= set(COLUMNS), row
+        cells = Row(*(row.get(head, "") for head in COLUMNS))
+        if cells.what:
+            found.append(cells)
+        else:
+            found[-1] = Row(*(f"{a} {b}" for a, b in zip(found[-1], cells, strict=True)))
     return found
 
 
@@ -37,8 +67,8 @@ def quoted(cell):
     return re.findall(r"`([^`]+)`", cell)
 
 
-CODE = sorted({name for _, code, _ in rows() for name in quoted(code)})
-TESTS = sorted({name for _, _, test in rows() for name in quoted(test)})
+CODE = sorted({name for row in rows() for name in quoted(row.code)})
+TESTS = sorted({name for row in rows() for name in quoted(row.test)})
 
 
 def resolve(path):
@@ -57,8 +87,8 @@ def resolve(path):
 
 def test_map_has_rows_and_each_names_code():
     assert len(rows()) > 30
-    for what, code, _ in rows():
-        assert quoted(code), what
+    for row in rows():
+        assert quoted(row.code), row.what
 
 
 @pytest.mark.parametrize("path", CODE)
@@ -96,8 +126,133 @@ def test_tests_named_in_the_errata_exist():
 
 @pytest.mark.parametrize(("algorithm", "last"), [(1, 14), (2, 14), (3, 10)])
 def test_map_covers_every_line_of_the_algorithms(algorithm, last):
-    mapped = {line for what, _, _ in rows() for line in tagged_lines(what, algorithm)}
+    mapped = {line for row in rows() for line in tagged_lines(row.what, algorithm)}
     assert mapped == set(range(1, last + 1))
+
+
+# ---------------------------------------------------------------- docs/paper_labels.txt
+
+# Counted in the paper: environments (assumption, lemma, corollary, theorem), lines of the three
+# listings (14 + 14 + 10) and one table; definitions and displays as chosen by us.
+COUNTS = {
+    "assumption": 3,
+    "lemma": 37,
+    "corollary": 1,
+    "theorem": 4,
+    "line": 38,
+    "table": 1,
+    "definition": 18,
+    "display": 4,
+}
+
+
+def labels():
+    """(kind, label) of every statement of the paper."""
+    text = (ROOT / "docs" / "paper_labels.txt").read_text(encoding="utf-8")
+    lines = [line.split(" | ") for line in text.splitlines() if not line.startswith("#")]
+    for line in lines:
+        assert len(line) == 3, line
+        assert all(part == part.strip() != "" for part in line), line
+    return [(kind, label) for kind, label, _ in lines]
+
+
+def is_about(what, label):
+    """Whether the first cell of a row names a label, or the lines of an algorithm around it."""
+    line = re.fullmatch(r"Alg\. (\d), line (\d+)", label)
+    if line:
+        return int(line[2]) in tagged_lines(what, int(line[1]))
+    named = re.sub(r"^(\(\d+\),? )+", "", what)  # numbers of equations
+    return named.startswith(label) and named[len(label) :][:1] in ("", ":", ",")
+
+
+def test_labels_name_a_statement_once_and_none_is_dropped():
+    found = labels()
+    assert Counter(kind for kind, _ in found) == COUNTS
+    assert len(set(found)) == len(found)
+    for algorithm, last in ((1, 14), (2, 14), (3, 10)):
+        lines = [label for _, label in found if label.startswith(f"Alg. {algorithm},")]
+        assert lines == [f"Alg. {algorithm}, line {n}" for n in range(1, last + 1)]
+    for kind in ("Assumption", "Theorem"):
+        named = [label for _, label in found if label.startswith(kind)]
+        assert named == [f"{kind} {n + 1}" for n in range(COUNTS[kind.lower()])]
+
+
+@pytest.mark.parametrize("label", [label for _, label in labels()])
+def test_every_statement_has_a_function_and_a_test(label):
+    about = [row for row in rows() if is_about(row.what, label)]
+    assert about, "not in the map"
+    assert any(quoted(row.code) for row in about)
+    assert any(quoted(row.test) for row in about)
+
+
+@pytest.mark.parametrize("label", [label for kind, label in labels() if kind == "lemma"])
+def test_every_lemma_has_a_certificate(label):
+    assert any(quoted(row.certificate) for row in rows() if is_about(row.what, label))
+
+
+def test_rows_with_a_certificate_name_a_test_and_no_test_is_left_open():
+    for row in rows():
+        assert "@" not in row.test, row
+        if row.certificate.strip():
+            assert quoted(row.test), row.what
+
+
+def test_labels_are_told_apart():
+    regularised = "(9), (10) regularised Lagrangian, through its dual step"
+    assert is_about(regularised, "regularised Lagrangian")
+    assert not is_about(regularised, "Lagrangian")
+    assert is_about("Lemma 1: mu* <= H/gamma", "Lemma 1")
+    assert not is_about("Lemma 10: other", "Lemma 1")
+    assert not is_about("Lemma: bounds on iota, tabular", "Lemma: bounds on iota, tab")
+    assert is_about("Alg. 1, lines 4 to 6: policy restart", "Alg. 1, line 5")
+    assert not is_about("Alg. 2, lines 4 to 6", "Alg. 1, line 5")
+
+
+# ---------------------------------------------------------------- certificates
+
+
+@cache
+def produced():
+    """The certificates of tiny runs, one with each algorithm."""
+    told = sd.Slater(0.4)
+    runs = (small_world(M=4), linear_world(M=4))
+    return [
+        sd.certify(world, sd.PROPDPPO.for_problem(world, told, mode="repaired", budgets=BUDGETS))
+        for world in runs
+    ]
+
+
+def test_map_has_the_certificates_that_exist_and_no_others():
+    mapped = {id for row in rows() for id in quoted(row.certificate)}
+    for found in produced():
+        assert mapped == {item.id for item in found}
+
+
+def test_guide_has_the_certificates_that_exist_with_kind_and_erratum():
+    told = [row for row in tables("certificates.md") if "Erratum" in row]
+    shown = {row["Id"].strip("`"): (row["Kind"], row["Erratum"]) for row in told}
+    assert len(shown) == len(told)
+    for found in produced():
+        assert shown == {item.id: (item.kind, item.erratum) for item in found}
+
+
+def test_errata_named_by_certificates_exist():
+    text = (ROOT / "docs" / "errata.md").read_text(encoding="utf-8")
+    entries = re.findall(r"^## (E\d+)\.", text, re.MULTILINE)
+    assert entries == [f"E{n}" for n in range(1, 15)]
+    listed = [row["Entry"] for row in tables("errata.md") if "Entry" in row]
+    assert listed == entries
+    named = {part for found in produced() for item in found for part in item.erratum.split(", ")}
+    assert named - {""} <= set(entries)
+
+
+def test_example_of_the_guide_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / "certificates.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) >= 2
+    exec("\n".join(blocks), {})
+    assert "policy-step" in capsys.readouterr().out
 
 
 # ---------------------------------------------------------------- tags: "Alg. 1, lines 3 and 4"

@@ -291,7 +291,10 @@ def test_failed_write_keeps_the_old_page(tmp_path, monkeypatch, step):
 
 
 def test_reports_read_stored_results_only():
-    allowed = ("safedrift._check", "safedrift.experiments.run", "safedrift.reports")
+    allowed = (
+        "safedrift._check", "safedrift.experiments.run", "safedrift.reports",
+        "safedrift.theory.certificates",
+    )  # fmt: skip
     for source in Path(page.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import | ast.ImportFrom):

@@ -75,8 +75,10 @@ def _show(found: Certificates, page: Path, explain: bool) -> None:
     info = found.info
     told = f"{info['problem']}, {info['setting']}, {info['knowledge']}, {info['mode']} constants"
     console.print(f"{told}, p = {info['p']:g}\n", markup=False, highlight=False)
-    table = Table("statement", "kind", "result", "slack: printed | repaired", "where", box=None,
+    table = Table("statement", "kind", "result", "slack (printed | repaired)", "where", box=None,
                   header_style="dim", pad_edge=False)  # fmt: skip
+    table.columns[0].min_width = 23
+    table.columns[3].no_wrap = True
     for c, (_, label, kind, result, slack, where) in zip(found, found.rows(), strict=True):
         name = Text(c.id)
         if explain:
@@ -86,6 +88,7 @@ def _show(found: Certificates, page: Path, explain: bool) -> None:
             name.append("\n")
         table.add_row(name, kind, Text(result, style=_STYLES[result]), slack, where)
     console.print(table)
+    console.print(f"\n{found.summary}", markup=False, highlight=False)
     if not found.identities_hold:
         console.print("\nAn identity fails: this learner is not the paper's.", style="bold red")
     console.print(f"\nLook at {page}", markup=False, highlight=False, soft_wrap=True)

@@ -24,19 +24,13 @@ def lemmas(found: Certificates) -> str:
     rows = [(_said(c), _result(c), _form(c.printed, c), _form(c.repaired, c)) for c in found]
     return (
         '<section>\n<h2 id="lemmas">The paper\'s lemmas on this run</h2>\n'
-        f'<p class="quiet">{escape(_summary(found))} Identities: largest residual, relative. '
+        f'<p class="quiet">{escape(found.summary)} Identities: largest residual, relative. '
         "Inequalities: slack, right side minus left side; the smallest one, its place (episode m, "
         "step h, state x, action a, from 0), and where there is one per episode, the quartiles of "
         "the smallest slacks. Statements with probability 1 − p speak of an event: it occurred on "
         "this run or it did not.</p>\n"
         f"{table(head, rows, 'lemmas')}\n</section>"
     )
-
-
-def _summary(found: Certificates) -> str:
-    counts = {result: sum(c.result == result for c in found) for result in _MARKS}
-    said = ", ".join(f"{n} {result}" for result, n in counts.items() if n)
-    return f"{len(found)} statements, p = {found.info['p']:g}: {said}."
 
 
 def _said(c: Certificate) -> str:
@@ -74,8 +68,10 @@ def _number(value: float) -> str:
 
 
 LEMMA_STYLE = """
-.lemmas td:nth-child(n+2) { white-space: nowrap; font-variant-numeric: tabular-nums; }
-.lemmas td:nth-child(2) { white-space: normal; min-width: 8em; }
+.lemmas { table-layout: fixed; }
+.lemmas th:first-child { width: 48%; }
+.lemmas th:nth-child(2) { width: 13%; }
+.lemmas td:nth-child(n+3) { font-size: 0.85rem; font-variant-numeric: tabular-nums; }
 .lemmas code { color: #555; font-size: 0.85em; }
 .maths { font-family: Georgia, "Times New Roman", serif; }
 .good, .bad, .mended, .idle { border-radius: 3px; padding: 0.1rem 0.4rem; }

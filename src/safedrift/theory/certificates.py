@@ -111,6 +111,14 @@ class Certificates:
         """Whether all identities hold: if not, the learner is not the paper's."""
         return all(item.result != FAILS for item in self.items if item.kind == "identity")
 
+    @property
+    def summary(self) -> str:
+        """How many statements hold, fail, or fail as printed only."""
+        results = (HOLDS, PRINTED_FAILS, REPAIRED_FAILS, FAILS, SKIPPED)
+        counts = {result: sum(c.result == result for c in self.items) for result in results}
+        said = "; ".join(f"{result}: {n}" for result, n in counts.items() if n)
+        return f"{len(self.items)} statements. {said}."
+
     def rows(self) -> list[tuple[str, str, str, str, str, str]]:
         """Rows (id, in the paper, kind, result, smallest slack, where) for a table."""
         return [

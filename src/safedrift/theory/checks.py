@@ -151,6 +151,9 @@ def _estimates(audit: Audit) -> Iterator[Check]:
     M, H, S, A, K = audit.agent.sizes
     places = float(M * H * S * A)
     told = f"p/2 = {audit.p / 2:g} is the probability of a run in which it may fail anywhere"
+    parameters = audit.agent.parameters
+    if parameters.mode == "practical" or parameters.overrides.get("bonus_scale", 1.0) < 1:
+        told = "this learner's bonus is no confidence bound (errata E9)"
     yield "prediction-error", *_both(audit, kernels.PREDICTION, places * (1 + K)), told
     yield "optimism", *_both(audit, kernels.OPTIMISM, places * K), told
     last = "" if H > 1 else "with one step there is no next state"
