@@ -259,10 +259,35 @@ def least_squares_along_a_window(rounds):
     ]  # fmt: skip
 
 
+def certify_against_run(rounds):
+    """Certifying a run against the run itself (optima, learning, exact values), M = 10,000."""
+    S, A, H, M = 20, 5, 10, 10_000
+    rows = []
+    for drift in ("abrupt", "linear", "random_walk"):
+        world = sd.problems.make(
+            "random", episodes=M, states=S, actions=A, horizon=H, drift=drift, scenarios=3
+        )
+        agent = sd.PROPDPPO.for_problem(world, sd.Slater(0.5))
+
+        def run(world=world, agent=agent):
+            sd.simulate(world, agent)
+
+        def certify(world=world, agent=agent):
+            sd.certify(world, agent)
+
+        once, again = in_turns(min(rounds, 3), run, certify)
+        rows.append(
+            {"S": S, "A": A, "H": H, "drift": drift, "run_us": once / M * 1e6,
+             "certify_us": again / M * 1e6, "ratio": again / once, "wanted": 3}
+        )  # fmt: skip
+    return rows
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, help="also write the figures here")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--only", nargs="*", default=[], help="names of measures; all by default")
     arguments = parser.parse_args()
     results = {}
     for measure in (
@@ -271,7 +296,10 @@ def main():
         optimum_against_highs,
         least_squares_against_twin,
         least_squares_along_a_window,
+        certify_against_run,
     ):
+        if arguments.only and measure.__name__ not in arguments.only:
+            continue
         rows = results[measure.__name__] = measure(arguments.rounds)
         table = Table(
             *rows[0], title=measure.__doc__.splitlines()[0], title_justify="left", box=None

@@ -11,8 +11,8 @@ from safedrift.kernels import audit as audits
 from safedrift.kernels import memory, simulation
 from safedrift.kernels.memory import BERNSTEIN_BONUS
 from safedrift.problems.random import DRIFTS
-from safedrift.theory.audit import Audit
 from safedrift.theory import certificates
+from safedrift.theory.audit import Audit
 
 FEEDS = tuple(memory.FEEDS)
 DRIFT_NAMES = tuple(DRIFTS)

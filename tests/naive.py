@@ -489,3 +489,305 @@ def replayed_policy(replay, alpha, A):
 def linear_kernel(psi, theta):
     """P (H, S, A, S) from psi (H, S, A, S, d1) and theta (H, d1)."""
     return np.einsum("hxayd,hd->hxay", psi, theta)
+
+
+# ---------------------------------------------------------------- audit of a run
+
+
+def audit(
+    *, worlds, fresh, stars, script, thresholds, initial, drift, alpha, L, eta, xi, chi, lagged,
+    feed, W, lam, LV, bonus=None, halved=False, features=None,
+):  # fmt: skip
+    """The lemmas on single episodes: residuals of identities, slacks (printed, repaired), terms.
+
+    worlds : M times (P (H,S,A,S), signals (1+K,H,S,A)); fresh (M,) whether it is a new one
+    stars : (M, H, S, A) an optimal policy of each episode
+    script : policies, q, v_start, mu, states, actions, values of M episodes
+    drift : "P_l2", "P_l1" (M, H), "c_l2", "c_l1" (M, 1+K, H), changes from the episode before, as
+        the printed and the repaired lemmas measure them
+    bonus, halved : of Algorithm 3 as in `propd_ppo`, and whether it is twice the paper's Γ
+    features : of Algorithm 2 as in `propd_ppo_linear`: psi, phi, beta, beta_r, spread_P, spread_g
+    Returns "terms" (M, 8, 1+K), "fed" (M, K), "star_change" (M, H), and for each statement its
+    residuals (M,) or slacks (M, 2).
+    """
+    policies, q, v_start, mus, states, actions, values = script
+    M, H, S, A = policies.shape
+    K = mus.shape[1]
+    logit, mu, fed, b_before = np.zeros((H, S, A)), np.zeros(K), np.zeros(K), np.zeros(K)
+    episodes, d_before, d_block = [], None, None
+    for m in range(M):
+        P, signals = worlds[m]
+        pi, path = policies[m], (np.arange(H), states[m], actions[m])
+        V = np.concatenate([(pi * q[m]).sum(axis=-1), np.zeros((q.shape[1], 1, S))], axis=1)
+        found = {"star_change": np.zeros(H)}
+        if m % L == 0:
+            logit = np.zeros((H, S, A))
+        low = logit - logit.max(axis=-1, keepdims=True)
+        wanted = np.exp(low) / np.exp(low).sum(axis=-1, keepdims=True)
+        found["policy"] = (np.abs(pi - wanted) / np.maximum(1, 1e-4 * np.abs(low))).max()
+        b = b_before if lagged else thresholds[m]
+        wanted = np.clip(mu + eta * (b - fed - xi * mu), 0, chi)
+        found["dual"] = (np.abs(wanted - mus[m]) / np.maximum(1, wanted)).max()
+
+        size = alpha * (1 + mus[m].sum()) ** 2
+        weighted = q[m, 0] + np.tensordot(mus[m], q[m, 1 : 1 + K], axes=1)
+        lost, left = mirror_loss(pi, weighted, alpha), np.arange(H, 0, -1)
+        found["descent"] = (size * H**2 / 2 - lost).min(), (size * left**2 / 8 - lost).min()
+        found["primal"] = size * H**2 / 2 - lost.sum(), size * (left**2).sum() / 8 - lost.sum()
+
+        d = occupancy(P, stars[m], initial)
+        found["visitation"] = np.inf, np.inf
+        if m > 0 and fresh[m]:
+            turned = np.abs(stars[m] - stars[m - 1]).sum(axis=-1).max(axis=-1)
+            found["star_change"] = turned
+            moved = np.abs(d - d_before)
+            found["visitation"] = tuple(
+                min((drift[norm][m, :h] + turned[:h]).sum() - moves[h] for h in range(H))
+                for norm, moves in (("P_l2", moved.max(axis=1)), ("P_l1", moved.sum(axis=1)))
+            )
+        d_before = d
+        d_block = d if m % L == 0 else d_block
+        found |= expansions(
+            P, signals, pi, stars[m], initial, V, q[m], v_start[m], d, d_block, path
+        )
+
+        if m % W == 0:
+            past = []
+        first = m // W * W + 1  # the change into the first episode of a window is none inside it
+        inside = {name: part[first : first + W - 1].sum(axis=0) for name, part in drift.items()}
+        if features is None:
+            parts = counted_parts(past, V, lam, bonus, halved, inside, (H, S, A, K))
+        else:
+            parts = regressed_parts(past, V, lam, features, m // W, inside, K)
+        found |= error_slacks(P, signals, V, q[m], parts, inside, LV[m // W], features, W)
+
+        entry = {"pairs": list(zip(*path, strict=True)), "signals": values[m], "states": states[m]}
+        if features is not None:
+            entry |= regression_rows(P, V, path, features)
+        found |= potentials(past, entry, lam, features, (H, S, A, K))
+        past = [*past, entry]
+
+        logit = logit + alpha * weighted
+        mu, b_before = mus[m], thresholds[m]
+        if feed == "observed":
+            fed = values[m, 1:].sum(axis=1)
+        else:
+            fed = V[1 + K :, 0] @ initial if feed == "plain" else V[1 : 1 + K, 0] @ initial
+        episodes.append(found | {"fed": fed})
+    return {name: np.array([found[name] for found in episodes]) for name in episodes[0]}
+
+
+def mirror_loss(pi, Q, alpha):
+    """max over states of D(π|π')/α with π' ∝ π exp(αQ), (H,): the one-step descent at π* = π.
+
+    At any other π* it is the same: ⟨Q, π* - π⟩ - (D(π*|π) - D(π*|π'))/α does not depend on it.
+    """
+    if alpha == 0:
+        return np.zeros(len(pi))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log_new = improved(np.log(pi), alpha * Q)
+        terms = np.where(pi > 0, pi * (np.log(pi) - log_new), 0.0)
+    return terms.sum(axis=-1).max(axis=-1) / alpha
+
+
+def occupancy(P, pi, initial):
+    """State occupancy (H, S)."""
+    d = [initial]
+    for h in range(len(P) - 1):
+        d.append(np.einsum("x,xa,xay->y", d[h], pi[h], P[h]))
+    return np.array(d)
+
+
+def state_values(P, signal, pi):
+    """V (H+1, S) and Q (H, S, A) of a policy by the Bellman equation."""
+    H, S, A, _ = P.shape
+    V, Q = np.zeros((H + 1, S)), np.zeros((H, S, A))
+    for h in range(H - 1, -1, -1):
+        Q[h] = signal[h] + P[h] @ V[h + 1]
+        V[h] = (pi[h] * Q[h]).sum(axis=1)
+    return V, Q
+
+
+def expansions(P, signals, pi, star, initial, V, q, v_start, d, d_block, path):
+    """Performance difference and value expansion of one episode, with all their terms."""
+    H = len(P)
+    h, x, a = path
+    terms, off = np.zeros((8, len(signals))), np.zeros((2, len(signals)))
+    for c, signal in enumerate(signals):
+        V_pi, Q_pi = state_values(P, signal, pi)
+        V_star, _ = state_values(P, signal, star)
+        ahead = np.stack([P[i] @ V[c, i + 1] for i in range(H)])
+        iota = signal + ahead - q[c]
+        inner = ((star - pi) * q[c]).sum(axis=-1)
+        gap, gap_q = V[c] - V_pi, q[c] - Q_pi
+        martingale = initial @ gap[0] - gap[0, x[0]]  # of the first state
+        for i in range(H):
+            martingale += gap[i, x[i]] - gap_q[i, x[i], a[i]]
+            martingale += P[i, x[i], a[i]] @ gap[i + 1]
+            martingale -= gap[i + 1, x[i + 1]] if i + 1 < H else 0.0
+        terms[:, c] = (
+            initial @ V_pi[0], initial @ V_star[0], v_start[c], iota[h, x, a].sum(),
+            (d * (star * iota).sum(axis=-1)).sum(), martingale, (d_block * inner).sum(),
+            (d * inner).sum(),
+        )  # fmt: skip
+        value, best, estimate, on_path, optimal, _, _, own = terms[:, c]
+        off[:, c] = (best - estimate) - (own + optimal), (estimate - value) - (martingale - on_path)
+    return {
+        "terms": terms, "performance": np.abs(off[0]).max() / H,
+        "expansion": np.abs(off[1]).max() / H,
+    }  # fmt: skip
+
+
+def counted_parts(past, V, lam, bonus, halved, inside, sizes):
+    """Algorithm 3 on a window: what Q is made of and what may be wrong with it, (C, H, S, A)."""
+    H, S, A, K = sizes
+    n2, n3, sums = np.zeros((H, S, A)), np.zeros((H, S, A, S)), np.zeros((1 + K, H, S, A))
+    for old in past:
+        for h, x, a in old["pairs"]:
+            n2[h, x, a] += 1
+            sums[:, h, x, a] += old["signals"][:, h]
+            if h + 1 < H:
+                n3[h, x, a, old["states"][h + 1]] += 1
+    parts = {name: np.zeros((len(V), H, S, A)) for name in ("mean", "ahead", "bonus", "drift_P",
+                                                           "drift", "covered")}  # fmt: skip
+    for c in range(len(V)):
+        source = c if c <= K else c - K
+        for h in range(H):
+            parts["mean"][c, h] = sums[source, h] / (n2[h] + lam)
+            parts["ahead"][c, h] = n3[h] @ V[c, h + 1] / (n2[h] + lam)
+            added = bonus if c <= K else no_bonus
+            parts["bonus"][c, h] = added(h, n2[h], n3[h], V[c, h + 1])
+            parts["drift_P"][c, h] = (H - 1 - h) / 2 * inside["P_l1"][h]
+            parts["drift"][c, h] = inside["c_l1"][source, h]
+    share = 0.5 if halved else 1.0
+    parts["printed_P"] = parts["printed_S"] = share * parts["bonus"]
+    parts["repaired_P"] = parts["repaired_S"] = parts["bonus"]
+    return parts
+
+
+def regressed_parts(past, V, lam, features, block, inside, K):
+    """Algorithm 2 on a window: the same, with a bonus for each error."""
+    psi, phi = features["psi"], features["phi"]
+    H, S, A, _, d1 = psi.shape
+    n, d2 = len(past), phi.shape[-1]
+    names = ("mean", "ahead", "printed_P", "printed_S", "drift_P", "drift", "covered")
+    parts = {name: np.zeros((len(V), H, S, A)) for name in names}
+    parts["noise"] = np.full((1 + K, H), -np.inf)
+    for c in range(len(V)):
+        source = c if c <= K else c - K
+        for h in range(H):
+            beta, beta_r = (features[name][h] if c <= K else 0.0 for name in ("beta", "beta_r"))
+            grown = grown_r = 0.0
+            if 1 <= c <= K:
+                grown = features["spread_P"][block, h] * np.sqrt(n)
+                grown_r = features["spread_g"][block, c - 1, h] * np.sqrt(n)
+            gram_r, u = ridge([old["phi"][h] for old in past],
+                              [old["signals"][source, h] for old in past], d2, lam)  # fmt: skip
+            norm_r = inverse_norm(gram_r, phi[h])
+            norm = np.zeros((S, A))
+            if h + 1 < H:
+                rows = [old["features"][c, h] for old in past]
+                gram, w = ridge(rows, [old["targets"][c, h] for old in past], d1, lam)
+                here = np.einsum("xayd,y->xad", psi[h], V[c, h + 1])
+                parts["ahead"][c, h] = here @ w
+                norm = inverse_norm(gram, here)
+                if c <= K:
+                    noise = sum((old["features"][c, h] * (old["targets"][c, h] - old["means"][c, h])
+                                 for old in past), np.zeros(d1))  # fmt: skip
+                    parts["noise"][c, h] = features["beta"][h] - inverse_norm(gram, noise)
+            parts["mean"][c, h] = phi[h] @ u
+            parts["printed_P"][c, h] = (beta + grown) * norm
+            parts["printed_S"][c, h] = (beta_r + grown_r) * norm_r
+            parts["drift_P"][c, h] = (H - 1 - h) / 2 * inside["P_l1"][h] * np.sqrt(n) * norm
+            parts["drift"][c, h] = inside["c_l1"][source, h] * np.sqrt(n) * norm_r
+            parts["covered"][c, h] = grown * norm + grown_r * norm_r
+    parts["bonus"] = parts["printed_P"] + parts["printed_S"]
+    parts["repaired_P"], parts["repaired_S"] = parts["printed_P"], parts["printed_S"]
+    return parts
+
+
+def error_slacks(P, signals, V, q, parts, inside, LV, features, W):
+    """Residual of Q, and the slacks of every bound on ι and on its two parts."""
+    C, H, S, A = q.shape
+    K = len(signals) - 1
+    factor_P, factor = float(H), 1.0
+    if features is not None:
+        d1, d2 = features["psi"].shape[-1], features["phi"].shape[-1]
+        factor_P, factor = H**2 * d1 * np.sqrt(d1 * W), np.sqrt(d2 * W)
+    residual = 0.0
+    slacks = {name: ([np.inf], [np.inf])
+              for name in ("prediction", "optimism", "transitions", "signals")}  # fmt: skip
+    for c in range(C):
+        for h in range(H):
+            lv = LV[c - 1, h] if 1 <= c <= K else 0.0
+            part = {name: value[c, h] for name, value in parts.items() if name != "noise"}
+            wanted = part["mean"] + part["ahead"] + part["bonus"] + lv
+            wanted = np.maximum(np.minimum(wanted, H - h), 0)
+            residual = max(residual, np.abs(wanted - q[c, h]).max() / (H - h))
+            if c > K:
+                continue
+            ahead = P[h] @ V[c, h + 1]
+            iota = signals[c, h] + ahead - q[c, h]
+            drift_P, drift = factor_P * inside["P_l2"].sum(), factor * inside["c_l2"][c].sum()
+            total, local = drift_P + drift, c >= 1 and lv > 0
+            sides = [(0.0 if local else total,
+                      -2 * part["bonus"] - (2 * total if local else total))]  # fmt: skip
+            true = part["drift_P"] + part["drift"]
+            sides.append((np.maximum(true - part["covered"] - lv, 0),
+                          -2 * part["bonus"] - true - lv))  # fmt: skip
+            drifts = [(drift_P, drift), (part["drift_P"], part["drift"])]
+            for form, name in enumerate(("printed", "repaired")):
+                upper, lower = sides[form]
+                slacks["prediction"][form].append(np.minimum(upper - iota, iota - lower).min())
+                if c >= 1:
+                    slacks["optimism"][form].append((upper - iota).min())
+                if h + 1 < H:
+                    room = part[f"{name}_P"] + drifts[form][0]
+                    slacks["transitions"][form].append((room - abs(part["ahead"] - ahead)).min())
+                room = part[f"{name}_S"] + drifts[form][1]
+                slacks["signals"][form].append((room - abs(part["mean"] - signals[c, h])).min())
+    noise = parts["noise"][:, : H - 1].min() if features is not None and H > 1 else np.inf
+    return {"evaluation": residual, "normalised": noise} | {
+        name: (min(printed), min(repaired)) for name, (printed, repaired) in slacks.items()
+    }
+
+
+def regression_rows(P, V, path, features):
+    """φ^τ(x_h, a_h), V^τ(x_{h+1}) and P^τ V^τ(x_h, a_h) of one episode for each channel."""
+    psi, phi = features["psi"], features["phi"]
+    h, x, a = path
+    C, H = len(V), len(h)
+    rows = {"features": np.zeros((C, H, psi.shape[-1])), "targets": np.zeros((C, H)),
+            "means": np.zeros((C, H)), "phi": phi[h, x, a]}  # fmt: skip
+    for c in range(C):
+        for i in range(H - 1):
+            rows["features"][c, i] = V[c, i + 1] @ psi[i, x[i], a[i]]
+            rows["targets"][c, i] = V[c, i + 1, x[i + 1]]
+            rows["means"][c, i] = P[i, x[i], a[i]] @ V[c, i + 1]
+    return rows
+
+
+def potentials(past, entry, lam, features, sizes):
+    """Elliptical potential and Lemma D.1 with the episodes of a window, this one included.
+
+    In Algorithm 2 the lemma is asked of the episodes before this one.
+    """
+    H, S, A, K = sizes
+    ellipse, projection = ([np.inf], [np.inf]), [np.inf]
+    for c in range(1 if features is None else 1 + K):
+        for h in range(H if features is None else H - 1):
+            if features is None:
+                unit = np.eye(S * A).reshape(S, A, S * A)
+                rows = [unit[old["pairs"][h][1:]] for old in [*past, entry]]
+            else:
+                rows = [old["features"][c, h] for old in [*past, entry]]
+            d = len(rows[0])
+            grams = [lam * np.eye(d) + sum((np.outer(f, f) for f in rows[:t]), np.zeros((d, d)))
+                     for t in range(len(rows) + 1)]  # fmt: skip
+            norms = np.array([inverse_norm(grams[t], rows[t]) ** 2 for t in range(len(rows))])
+            grown = np.linalg.slogdet(grams[-1])[1] - np.linalg.slogdet(grams[0])[1]
+            for form, kept in enumerate((norms, np.minimum(norms, 1))):
+                ellipse[form].append(min(2 * grown - kept.sum(), norms.sum() - grown))
+            within, gram = (rows, grams[-1]) if features is None else (rows[:-1], grams[-2])
+            projection.append(d - sum(inverse_norm(gram, f) ** 2 for f in within))
+    return {"ellipse": (min(ellipse[0]), min(ellipse[1])), "projection": min(projection)}

@@ -59,7 +59,7 @@ def rows():
         if cells.what:
             found.append(cells)
         else:
-            found[-1] = Row(*(f"{a} {b}" for a, b in zip(found[-1], cells, strict=True)))
+            found[-1] = Row(*(f"{a} {b}".strip() for a, b in zip(found[-1], cells, strict=True)))
     return found
 
 
@@ -193,7 +193,7 @@ def test_every_lemma_has_a_certificate(label):
 def test_rows_with_a_certificate_name_a_test_and_no_test_is_left_open():
     for row in rows():
         assert "@" not in row.test, row
-        if row.certificate.strip():
+        if row.certificate:
             assert quoted(row.test), row.what
 
 

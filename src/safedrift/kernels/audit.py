@@ -70,6 +70,8 @@ class Ledger(NamedTuple):
     logit: FloatArray  # (H, S, A)
     visits: FloatArray  # (H, S, A)
     last: NDArray[np.int64]  # (H, S, A) the successor seen last
+    kinds: NDArray[np.int64]  # (H, S, A) different successors seen: entries order[row + j]
+    order: NDArray[np.int64]  # (entries,)
     times: FloatArray  # (entries,) visits of each successor, in the order of the world's lists
     gain: FloatArray  # (1+K, H, S, A)
     mu: FloatArray  # (K,)
@@ -104,9 +106,11 @@ class Work(NamedTuple):
     covered: FloatArray  # (C, H, S, A) the part of it that is meant for drift
     drift_P: FloatArray  # (C, H, S, A) what drift inside the window may add to the error of P V,
     drift: FloatArray  # (C, H, S, A) and to that of the signal
-    expected: FloatArray  # (2, S, A) P V^m and P V^π of the step in work
+    stack: FloatArray  # (G, S, 4) functions of the next state, four side by side
+    expected: FloatArray  # (G, S, A, 4) P of each of them
     slack: FloatArray  # (8, S*A) of the step in work
     weight: FloatArray  # (A,)
+    four: FloatArray  # (2, 4)
     chol: FloatArray  # (d, d)
     chol_r: FloatArray  # (d, d)
     x: FloatArray  # (d,)
@@ -366,6 +370,8 @@ def examine(world, p, i, m, settings, script, truth, ledger, work, out):
     primal, sharp = 0.0, 0.0
     size = settings.alpha * price * price
     for h in range(H - 1, -1, -1):
+        if h + 1 < H:
+            expect_step(h, world, p, work)
         for c in range(script.q.shape[1]):
             lv = settings.LV[m // settings.W, c - 1, h] if 1 <= c <= K else 0.0
             check_estimates(i, c, h, lv, script, work, out)
@@ -411,9 +417,7 @@ def examine_step(world, p, i, m, c, h, lv, settings, script, truth, ledger, work
     star = truth.policies[truth.place[i], h]
     signals = work.signal[c, h]
     offsets, states = world.offsets, world.states
-    V_star, expected = work.V_star[c, (h + 1) % 2], work.expected
-    if h + 1 < H:
-        expect(h, world, p, work.V[c, h + 1], work.V_pi[c, h + 1], expected)
+    V_star, expected, lane = work.V_star[c, (h + 1) % 2], work.expected[c // 2], c % 2 * 2
     values, bests = work.V_pi[c, h], work.V_star[c, h % 2]
     terms, slack = out.terms[i], work.slack
     bonus, bonus_P, bonus_S = work.bonus[c, h], work.bonus_P[c, h], work.bonus_S[c, h]
@@ -428,7 +432,7 @@ def examine_step(world, p, i, m, c, h, lv, settings, script, truth, ledger, work
             row = (h * S + s) * A + a
             Pm, P_pi, P_star = 0.0, 0.0, 0.0
             if h + 1 < H:
-                Pm, P_pi = expected[0, s, a], expected[1, s, a]
+                Pm, P_pi = expected[s, a, lane], expected[s, a, lane + 1]
                 if star[s, a] > 0.0:
                     for e in range(offsets[row], offsets[row + 1]):
                         P_star += p[e] * V_star[states[e]]
@@ -494,20 +498,33 @@ def smallest(values):
     return least, broken
 
 
+@jit_part
+def expect_step(h, world, p, work):
+    """expected ← P_h of V^m_c (function 2c) and V^π_c (function 2c + 1), all channels."""
+    S = work.reach.shape[1]
+    for c in range(work.V_pi.shape[0]):
+        for s in range(S):
+            work.stack[c // 2, s, c % 2 * 2] = work.V[c, h + 1, s]
+            work.stack[c // 2, s, c % 2 * 2 + 1] = work.V_pi[c, h + 1, s]
+    for g in range((work.V_pi.shape[0] + 1) // 2):
+        expect(h, world, p, work.stack[g], work.expected[g])
+
+
 @jit_sums
-def expect(h, world, p, one, two, out):
-    """out[0] and out[1] ← P_h applied to two functions of the next state."""
-    _, S, A = out.shape
+def expect(h, world, p, stack, out):
+    """P_h applied to four functions of the next state at once."""
+    S, A, _ = out.shape
     offsets, states = world.offsets, world.states
     row = h * S * A
     for s in range(S):
         for a in range(A):
-            x, y = 0.0, 0.0
+            x0, x1, x2, x3 = 0.0, 0.0, 0.0, 0.0
             for e in range(np.uint64(offsets[row]), np.uint64(offsets[row + 1])):
-                x += p[e] * one[states[e]]
-                y += p[e] * two[states[e]]
-            out[0, s, a] = x
-            out[1, s, a] = y
+                x0 += p[e] * stack[states[e], 0]
+                x1 += p[e] * stack[states[e], 1]
+                x2 += p[e] * stack[states[e], 2]
+                x3 += p[e] * stack[states[e], 3]
+            out[s, a, 0], out[s, a, 1], out[s, a, 2], out[s, a, 3] = x0, x1, x2, x3
             row += 1
 
 
@@ -592,6 +609,7 @@ def clear(ledger):
         for s in range(S):
             for a in range(A):
                 ledger.visits[h, s, a] = 0.0
+                ledger.kinds[h, s, a] = 0
                 for c in range(ledger.gain.shape[0]):
                     ledger.gain[c, h, s, a] = 0.0
         for t in range(4):
@@ -601,48 +619,74 @@ def clear(ledger):
         ledger.times[e] = 0.0
 
 
-@jit_sums
+@jit_part
 def estimate_by_counts(m, world, settings, truth, ledger, work):
     """Alg. 3, lines 3 to 5: r̂, P̂V and the bonus from the visits of the window."""
     C, H, S, A = work.mean.shape
     K = ledger.mu.size
     block = m // settings.W
-    times, states = ledger.times, world.states
     for h in range(H):
-        for s in range(S):
-            for a in range(A):
-                n = ledger.visits[h, s, a]
-                row = (h * S + s) * A + a
-                share = 1.0 / (n + settings.lam)
-                fixed = fixed_bonus(h, n, share, settings)
-                for c in range(C):
-                    source = c if c <= K else c - K
-                    total, square = 0.0, 0.0
-                    if h + 1 < H and n > 0.0:
-                        # Around one observed value: no digits are lost where all are the same.
-                        V = work.V[c, h + 1]
-                        middle = V[ledger.last[h, s, a]]
-                        start = np.uint64(world.offsets[row])
-                        for e in range(start, np.uint64(world.offsets[row + 1])):
-                            off = V[states[e]] - middle
-                            total += times[e] * off
-                            square += times[e] * off * off
-                        square = max(square - total * total / n, 0.0)
-                        total += n * middle
-                    bonus = fixed
-                    if c > K:
-                        bonus = 0.0 if n > 0.0 else np.inf
-                    elif settings.bonus == BERNSTEIN_BONUS and n > 0.0:
-                        bonus += settings.c * np.sqrt(square) / n
-                    # The paper's algorithm adds 2Γ, one Γ for each error.
-                    half = bonus / 2.0 if settings.shift > 0.0 else bonus
-                    work.mean[c, h, s, a] = ledger.gain[source, h, s, a] * share
-                    work.ahead[c, h, s, a] = total * share
-                    work.bonus[c, h, s, a] = bonus
-                    work.bonus_P[c, h, s, a] = half
-                    work.bonus_S[c, h, s, a] = half
-                    work.drift_P[c, h, s, a] = truth.spread_P[block, h]
-                    work.drift[c, h, s, a] = truth.spread[block, source, h]
+        if h + 1 < H:
+            for c in range(C):
+                for s in range(S):
+                    work.stack[c // 4, s, c % 4] = work.V[c, h + 1, s]
+        for g in range((C + 3) // 4):
+            for s in range(S):
+                for a in range(A):
+                    n = ledger.visits[h, s, a]
+                    share = 1.0 / (n + settings.lam)
+                    fixed = fixed_bonus(h, n, share, settings)
+                    seen = ledger.kinds[h, s, a] if h + 1 < H else 0
+                    start = world.offsets[(h * S + s) * A + a]
+                    four_sums(
+                        ledger.order[start : start + seen], ledger.last[h, s, a], world.states,
+                        ledger.times, work.stack[g], work.four,
+                    )  # fmt: skip
+                    for c in range(4 * g, min(4 * g + 4, C)):
+                        source = c if c <= K else c - K
+                        total, square = work.four[0, c % 4], work.four[1, c % 4]
+                        bonus = fixed
+                        if c > K:
+                            bonus = 0.0 if n > 0.0 else np.inf
+                        elif settings.bonus == BERNSTEIN_BONUS and n > 0.0:
+                            bonus += settings.c * np.sqrt(square) / n
+                        # The paper's algorithm adds 2Γ, one Γ for each error.
+                        half = bonus / 2.0 if settings.shift > 0.0 else bonus
+                        work.mean[c, h, s, a] = ledger.gain[source, h, s, a] * share
+                        work.ahead[c, h, s, a] = total * share
+                        work.bonus[c, h, s, a] = bonus
+                        work.bonus_P[c, h, s, a] = half
+                        work.bonus_S[c, h, s, a] = half
+                        work.drift_P[c, h, s, a] = truth.spread_P[block, h]
+                        work.drift[c, h, s, a] = truth.spread[block, source, h]
+
+
+@jit_sums
+def four_sums(entries, last, states, times, stack, out):
+    """Σ n(x') V(x') and n Var_n[V] of four functions over the successors seen.
+
+    Around one observed value: no digits are lost where all are the same.
+    """
+    m0, m1, m2, m3 = stack[last, 0], stack[last, 1], stack[last, 2], stack[last, 3]
+    x0, x1, x2, x3, n = 0.0, 0.0, 0.0, 0.0, 0.0
+    y0, y1, y2, y3 = 0.0, 0.0, 0.0, 0.0
+    for j in range(entries.size):
+        e = np.uint64(entries[j])
+        t, s = times[e], states[e]
+        n += t
+        d0, d1, d2, d3 = stack[s, 0] - m0, stack[s, 1] - m1, stack[s, 2] - m2, stack[s, 3] - m3
+        x0 += t * d0
+        x1 += t * d1
+        x2 += t * d2
+        x3 += t * d3
+        y0 += t * d0 * d0
+        y1 += t * d1 * d1
+        y2 += t * d2 * d2
+        y3 += t * d3 * d3
+    per = 1.0 / max(n, 1.0)
+    out[0, 0], out[0, 1], out[0, 2], out[0, 3] = x0 + n * m0, x1 + n * m1, x2 + n * m2, x3 + n * m3
+    out[1, 0], out[1, 1] = max(y0 - x0 * x0 * per, 0.0), max(y1 - x1 * x1 * per, 0.0)
+    out[1, 2], out[1, 3] = max(y2 - x2 * x2 * per, 0.0), max(y3 - x3 * x3 * per, 0.0)
 
 
 @jit_inline
@@ -671,6 +715,9 @@ def count(i, world, script, ledger):
             row = (h * S + s) * A + a
             for e in range(world.offsets[row], world.offsets[row + 1]):
                 if world.states[e] == script.states[i, h + 1]:
+                    if ledger.times[e] == 0.0:
+                        ledger.order[world.offsets[row] + ledger.kinds[h, s, a]] = e
+                        ledger.kinds[h, s, a] += 1
                     ledger.times[e] += 1.0
 
 
@@ -897,7 +944,8 @@ def make_ledger(H: int, S: int, A: int, K: int, C: int, entries: int, d1: int, d
     """Return an empty ledger; d1 = d2 = 0 with Algorithm 3, entries = 0 with Algorithm 2."""
     zeros = np.zeros
     return Ledger(
-        zeros((H, S, A)), zeros((H, S, A)), zeros((H, S, A), np.int64), zeros(entries),
+        zeros((H, S, A)), zeros((H, S, A)), zeros((H, S, A), np.int64),
+        zeros((H, S, A), np.int64), zeros(entries, np.int64), zeros(entries),
         zeros((1 + K, H, S, A)), zeros(K), zeros(K), zeros(K), zeros((H, S, A)), zeros((2, H, S)),
         np.full(COLUMNS, np.inf), zeros((4, 1 + K, H)),
         zeros((C, H, d1, d1)), zeros((C, H, d1)), zeros((C, H, d1)), zeros((H, d2, d2)),
@@ -908,13 +956,13 @@ def make_ledger(H: int, S: int, A: int, K: int, C: int, entries: int, d1: int, d
 def make_work(H: int, S: int, A: int, K: int, C: int, entries: int, d: int) -> Work:
     """Return scratch for an audit; `entries` is 0 where no transitions are mixed."""
     zeros = np.zeros
-    pairs = (C, H, S, A)
+    pairs, G = (C, H, S, A), -(-2 * C // 4)
     return Work(
         zeros(entries), zeros((1 + K, H, S, A)), zeros((C, H + 1, S)), zeros((1 + K, H + 1, S)),
         zeros((1 + K, 2, S)), zeros((H, S)), zeros(pairs), zeros(pairs), zeros(pairs),
-        zeros(pairs), zeros(pairs), zeros(pairs), zeros(pairs), zeros(pairs), zeros((2, S, A)),
-        zeros((8, S * A)), zeros(A), zeros((d, d)), zeros((d, d)), zeros(d), zeros(d),
-        zeros((3, d)),
+        zeros(pairs), zeros(pairs), zeros(pairs), zeros(pairs), zeros(pairs), zeros((G, S, 4)),
+        zeros((G, S, A, 4)), zeros((8, S * A)), zeros(A), zeros((2, 4)), zeros((d, d)),
+        zeros((d, d)), zeros(d), zeros(d), zeros((3, d)),
     )  # fmt: skip
 
 

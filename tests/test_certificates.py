@@ -1,0 +1,523 @@
+"""The audit against its NumPy twin, against any chunking, and against bad input."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import naive
+import safedrift as sd
+from builders import (
+    BUDGETS,
+    FEEDS,
+    IDENTITIES,
+    LIVELY,
+    audited,
+    box_world,
+    broken_identities,
+    build_linear,
+    dense_features,
+    linear_settings,
+    small_world,
+)
+from safedrift.algorithms.parameters import MODES
+from safedrift.experiments.certify import certify, transcript
+from safedrift.kernels import audit as kernels
+from safedrift.kernels.audit import Transcript
+from safedrift.kernels.memory import BERNSTEIN_BONUS
+from safedrift.oracles import optimal_policies
+from safedrift.theory.audit import BUCKETS, Audit, Place, Slacks
+from safedrift.theory.certificates import Certificates
+
+KNOWLEDGE = ("slater", "local-budgets")
+START = np.array([0.5, 0.0, 0.3, 0.2])
+
+
+def build(world, knowledge="slater", mode="repaired", **overrides):
+    """A learner by counts or by least squares, whichever the world asks for, with lively steps."""
+    overrides = {"L": 13, "W": 17} | overrides
+    if isinstance(world, sd.LinearKernelCMDP):
+        return build_linear(world, knowledge, mode, **overrides)
+    told = sd.Slater(0.4)
+    if knowledge != "slater":
+        told = sd.local_budgets(world, "l2" if mode == "printed" else "l1")
+    return sd.PROPDPPO.for_problem(
+        world, told, mode=mode, budgets=BUDGETS, rho=0.4, **(LIVELY | overrides)
+    )
+
+
+def world_of(kind, **options):
+    world = small_world(**({"M": 40, "seed": 3} | options))
+    if options.get("start") is not None:  # another start may be a worse one
+        world = world.with_thresholds(0.6 * world.thresholds)
+    if kind == "tabular":
+        return world
+    return world.as_linear_kernel("scenarios", "one-hot" if kind == "one-hot" else "scenarios")
+
+
+def played(world, agent, seed=0, noisy=False):
+    """Certificates and the whole transcript of a run."""
+    parts = []
+    found = certify(world, agent, seed, noisy=noisy, witness=parts.append)
+    scripts = [transcript(part) for part in parts]
+    return found, Transcript(*(np.concatenate(arrays) for arrays in zip(*scripts, strict=True)))
+
+
+# ---------------------------------------------------------------- identities
+
+# feed, K, noise, random first state
+VARIANTS = [("optimistic", 1, False, False), ("plain", 2, True, True), ("observed", 2, False, True)]
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: v[0])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("knowledge", KNOWLEDGE)
+@pytest.mark.parametrize("kind", ["tabular", "linear"])
+def test_identities_hold_in_every_setting(kind, knowledge, mode, variant):
+    feed, K, noisy, random_start = variant
+    world = world_of(kind, K=K, drift="linear" if noisy else "abrupt",
+                     start=START if random_start else None)  # fmt: skip
+    found = certify(world, build(world, knowledge, mode, feed=feed), 5, noisy=noisy)
+    for id in IDENTITIES:
+        assert found[id].result == "holds"
+        assert found[id].printed.slack <= 1e-12
+    assert found.identities_hold
+    for id in ("one-step-descent", "primal-step", "visitation", "elliptical-potential"):
+        assert found[id].repaired.holds
+    for id in ("primal-blocks", "comparator-drift", "regret-chain", "primal-violation",
+               "dual-regret", "dual-violation"):  # fmt: skip
+        assert found[id].repaired.holds, id
+    assert found["projection"].printed.holds
+    assert found["multiplier-bound"].printed.holds
+
+
+# ---------------------------------------------------------------- the twin
+
+COLUMNS = {
+    "policy": kernels.POLICY, "dual": kernels.DUAL, "evaluation": kernels.EVALUATION,
+    "performance": kernels.PERFORMANCE, "expansion": kernels.EXPANSION,
+    "descent": kernels.DESCENT, "primal": kernels.PRIMAL, "visitation": kernels.VISITATION,
+    "prediction": kernels.PREDICTION, "optimism": kernels.OPTIMISM,
+    "transitions": kernels.TRANSITIONS, "signals": kernels.SIGNALS, "ellipse": kernels.ELLIPTICAL,
+    "projection": kernels.PROJECTION, "normalised": kernels.NORMALISED,
+}  # fmt: skip
+
+
+def findings(world, agent, script):
+    """What the compiled audit finds in each episode."""
+    audit, kept = Audit(world, agent), []
+    audit._keep = kept.append
+    audit.feed(script)
+    return kept[0]
+
+
+def naive_audit(world, agent, script):
+    s = agent.settings
+    cmdps = [world.at(m) for m in range(world.M)]
+    worlds = [(c.dense_transitions(), np.concatenate([c.rewards[None], c.utilities]))
+              for c in cmdps]  # fmt: skip
+    changes = naive.variation([(P, c[0], c[1:], world.thresholds[m])
+                               for m, (P, c) in enumerate(worlds)])  # fmt: skip
+    drift = {f"c_{norm}": np.concatenate([changes[f"r_{norm}"][:, None], changes[f"g_{norm}"]], 1)
+             for norm in ("l2", "l1")} | {n: changes[n] for n in ("P_l2", "P_l1")}  # fmt: skip
+    told = {name: getattr(s, name) for name in ("alpha", "L", "eta", "xi", "chi", "lagged", "W",
+                                                "lam", "LV")}  # fmt: skip
+    told["feed"] = FEEDS[s.feed]
+    if agent.features is not None:
+        psi, phi = dense_features(world)
+        names = ("beta", "beta_r", "spread_P", "spread_g")
+        told["features"] = {"psi": psi, "phi": phi} | {n: linear_settings(agent)[n] for n in names}
+        signals = np.concatenate([world.theta_r[:, None], world.theta_g], axis=1)
+        drift["P_l2"] = np.linalg.norm(differences(world.theta), axis=-1)
+        drift["c_l2"] = np.linalg.norm(differences(signals), axis=-1)
+    elif s.bonus == BERNSTEIN_BONUS:
+        told["bonus"] = naive.bernstein_bonus(s.c, world.H, s.lam)
+    elif s.shift > 0:
+        told |= {"bonus": naive.printed_bonus(s.root[0] / 2, s.lam), "halved": True}
+    else:
+        told["bonus"] = naive.repaired_bonus(s.root, s.tail, s.lam)
+    _, policies, place = optimal_policies(world)
+    return naive.audit(
+        worlds=worlds, fresh=np.append(True, np.diff(world.distinct[1]) != 0),
+        stars=policies[place], script=script, thresholds=world.thresholds, initial=world.initial,
+        drift=drift, **told,
+    )  # fmt: skip
+
+
+def differences(theta):
+    """θ^m - θ^{m-1}, zero in the first episode."""
+    return np.diff(theta, axis=0, prepend=theta[:1])
+
+
+TWINS = [
+    ("tabular", "slater", "repaired", "optimistic", 1, False, "abrupt"),
+    ("tabular", "slater", "practical", "plain", 2, True, "linear"),
+    ("tabular", "local-budgets", "printed", "observed", 2, False, "random_walk"),
+    ("tabular", "local-budgets", "repaired", "plain", 1, True, "abrupt"),
+    ("linear", "slater", "printed", "optimistic", 2, False, "linear"),
+    ("linear", "slater", "practical", "plain", 1, True, "abrupt"),
+    ("one-hot", "local-budgets", "repaired", "observed", 2, True, "random_walk"),
+    ("linear", "local-budgets", "printed", "optimistic", 1, False, "abrupt"),
+]
+
+
+@pytest.mark.parametrize("shape", ["ordinary", "broken"])
+@pytest.mark.parametrize("case", TWINS, ids=lambda case: "-".join(map(str, case)))
+def test_audit_agrees_with_its_twin(case, shape):
+    """Every column, every term, in every episode; also on transcripts that no learner made."""
+    kind, knowledge, mode, feed, K, noisy, drift = case
+    start = START if noisy else None
+    world = world_of(kind, M=24, K=K, drift=drift, start=start)
+    agent = build(world, knowledge, mode, feed=feed, L=7, W=9)
+    _, script = played(world, agent, 1, noisy)
+    if shape == "broken":
+        script = random_script(np.random.default_rng(0), world, agent)
+    expected = naive_audit(world, agent, script)
+    out = findings(world, agent, script)
+    for name, column in COLUMNS.items():
+        want = expected[name]
+        got = out.worst[:, column] if want.ndim == 1 else out.worst[:, column : column + 2]
+        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9, err_msg=name)
+    np.testing.assert_allclose(out.terms, expected["terms"], rtol=0, atol=1e-9)
+    np.testing.assert_allclose(out.fed, expected["fed"], rtol=0, atol=1e-9)
+    np.testing.assert_allclose(out.star_change, expected["star_change"], rtol=0, atol=1e-12)
+
+
+def random_script(rng, world, agent, spread=1.0):
+    """Policies, estimates and multipliers out of a hat, with V = ⟨Q, π⟩."""
+    M, H, S, A, K = agent.sizes
+    C = agent.memory.v_start.size
+    policies = rng.dirichlet(np.full(A, 0.7), (M, H, S))
+    q = rng.random((M, C, H, S, A)) * np.arange(H, 0, -1)[:, None, None]
+    V = (policies[:, None] * q).sum(axis=-1)
+    return Transcript(
+        policies, q, V[:, :, 0] @ world.initial, spread * rng.exponential(1.0, (M, K)),
+        rng.integers(S, size=(M, H)), rng.integers(A, size=(M, H)), rng.random((M, 1 + K, H)),
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------- the same run, the same words
+
+
+@pytest.mark.parametrize("kind", ["tabular", "linear"])
+def test_pieces_of_any_size_give_the_same_certificates(kind):
+    world = world_of(kind, M=40, K=2, drift="random_walk")
+    agent = build(world, "local-budgets", "printed", L=11, W=9, feed="plain")
+    found, script = played(world, agent)
+    whole = audited(world, agent, script).record()
+    assert whole == found.record()
+    for pieces in ([1] * 40, [7, 1, 13, 19], [39, 1], [11, 11, 11, 7]):
+        in_pieces = audited(world, agent, script, pieces=pieces).record()
+        for one, other in zip(in_pieces["certificates"], whole["certificates"], strict=True):
+            if one["kind"] == "identity":  # where the largest residual is, is up to rounding
+                assert one["result"] == other["result"] == "holds"
+                assert max(one["printed"]["slack"], other["printed"]["slack"]) < 1e-14
+            else:
+                assert close(one, other), one["id"]
+
+
+def close(one, other):
+    """Whether two records agree; sums may be added in another order, and zeros in other places."""
+    if isinstance(one, dict):
+        if "place" in one and max(abs(float(form["slack"])) for form in (one, other)) < 1e-14:
+            one, other = one | {"place": []}, other | {"place": []}
+        return one.keys() == other.keys() and all(close(one[k], other[k]) for k in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(close, one, other))
+    if isinstance(one, float):
+        return one == pytest.approx(other, rel=1e-11, abs=1e-11)
+    return one == other
+
+
+@pytest.mark.parametrize("kind", ["tabular", "linear"])
+@pytest.mark.parametrize("mode", MODES)
+def test_record_round_trip(kind, mode):
+    world = world_of(kind, K=2)
+    found = certify(world, build(world, "local-budgets", mode))
+    text = json.dumps(found.record(), allow_nan=False)
+    again = Certificates.from_record(json.loads(text))
+    assert again == found
+    assert again.record() == found.record()
+    assert str(again) == str(found)
+    assert [item.id for item in again] == [item["id"] for item in found.record()["certificates"]]
+    assert len({item.id for item in found}) == len(found) == 32
+
+
+def test_infinities_survive_the_round_trip():
+    """alpha = 0: the mirror steps are free and their bound is infinite."""
+    world = world_of("tabular")
+    found = certify(world, build(world, alpha=0.0))
+    assert found["primal-blocks"].printed.right == np.inf
+    assert (
+        Certificates.from_record(json.loads(json.dumps(found.record(), allow_nan=False))) == found
+    )
+
+
+def test_certificates_depend_on_nothing_but_world_learner_and_seed():
+    world = world_of("tabular", K=2)
+    agent = build(world, feed="plain")
+    found = certify(world, agent, 7)
+    run = sd.simulate(world, agent, seed=7)
+    agent.begin_episode(world.thresholds[0])  # a learner that has begun is started afresh
+    assert certify(world, agent, 7) == found
+    calls = []
+    assert certify(world, agent, 7, progress=lambda *call: calls.append(call)) == found
+    assert calls[-1] == ("certifying", world.M, world.M)
+    assert certify(world, agent, 8) != found
+    measured = sd.simulate(world, agent, seed=7, measure_every=10)
+    np.testing.assert_array_equal(measured.mu, run.mu[::10][: len(measured.mu)])
+    assert certify(world, agent, 7) == found
+    # The numbers on which the certificates are built are those of the run.
+    script = played(world, agent, 7)[1]
+    np.testing.assert_array_equal(script.mu, run.mu)
+    left = found["regret-decomposition"].printed.left
+    assert left == pytest.approx(run.regret.sum(), abs=1e-9)
+    short = (world.thresholds - run.utility).sum(axis=0)
+    assert np.abs(short - found["violation-decomposition"].printed.left).min() < 1e-9
+
+
+# ---------------------------------------------------------------- slacks and places
+
+
+def test_slacks_by_hand():
+    kept = Slacks(10)
+    assert (kept.width, kept.buckets.size, kept.quantiles()) == (1, 10, None)
+    kept.add(0, np.array([3.0, 1.0, 2.0]), broken=1)
+    kept.add(3, np.zeros(0))
+    kept.add(3, np.array([5.0, 1.0]), lambda i: Place(3 + i, 1, 2, 0), broken=2)
+    assert (kept.smallest, kept.place, kept.broken) == (1.0, Place(1), 3)  # the first of equals
+    assert kept.quantiles() == (1.0, 1.0, 2.0, 3.0, 5.0)
+    kept.add(5, np.array([0.5, np.nan]), lambda i: Place(5 + i, 1, 2, 0))
+    assert (kept.smallest, kept.place) == (-np.inf, Place(6, 1, 2, 0))  # a nan is the worst
+
+
+def test_slacks_of_a_long_run_are_kept_in_buckets():
+    M = 2 * BUCKETS + 1
+    kept = Slacks(M)
+    assert (kept.width, kept.buckets.size) == (3, -(-M // 3))
+    kept.add(0, np.arange(M, dtype=float)[:5])
+    kept.add(5, np.arange(M, dtype=float)[5:])
+    np.testing.assert_array_equal(kept.buckets, np.arange(0, M, 3))
+    assert Slacks(BUCKETS).buckets.size == BUCKETS
+    assert Slacks(BUCKETS + 1).width == 2
+
+
+def planted(kind, part, index, value):
+    """A run's transcript with one number changed."""
+    world = world_of(kind, M=40)
+    agent = build(world, L=40, W=40)
+    _, script = played(world, agent)
+    arrays = {name: array.copy() for name, array in script._asdict().items()}
+    arrays[part][index] += value
+    return audited(world, agent, Transcript(**arrays))
+
+
+@pytest.mark.parametrize("kind", ["tabular", "linear"])
+def test_a_planted_error_is_found_in_its_place(kind):
+    """One estimate off by a little, in episode 23, step 1, state 2, action 0, of the utility."""
+    m, h, x, a = 23, 1, 2, 0
+    found = planted(kind, "q", (m, 1, h, x, a), -1e-3)["evaluation"]
+    assert found.result == "fails"
+    assert found.printed.place == (m, h, x, a)
+    assert found.printed.slack == pytest.approx(1e-3 / 2)  # relative to H-h+1 = 2
+    found = planted(kind, "policies", (m, h, x, a), 1e-3)["policy-step"]
+    assert found.result == "fails"
+    assert found.printed.place == (m, h, x, a)
+    assert found.printed.slack == pytest.approx(1e-3)
+    found = planted(kind, "mu", (m, 0), 0.25)
+    assert found["dual-step"].result == "fails"
+    assert found["dual-step"].printed.place.m in (m, m + 1)
+    assert found["dual-step"].printed.place[1:] == (None, None, None)
+    found = planted(kind, "v_start", (m, 1), 0.3)
+    assert found["performance-difference"].printed.place.m == m
+    assert found["performance-difference"].printed.slack == pytest.approx(0.1)  # relative to H
+    assert found["value-expansion"].printed.slack == pytest.approx(0.1)
+    assert found["violation-decomposition"].result == "fails"
+
+
+def still_world(M):
+    """A world without drift."""
+    world = small_world(M=M, seed=3)
+    weights = np.zeros(M, int)
+    return sd.DriftingCMDP(world.scenarios[:1], weights, thresholds=np.full((M, 1), 0.5))
+
+
+def test_a_planted_optimism_is_found_in_its_place():
+    """With the valid bonus ι_g ≤ 0; one estimate is set to 0 where the truth is positive."""
+    world = still_world(40)
+    agent = build(world, bonus_scale=1.0, L=40, W=40)
+    found, script = played(world, agent)
+    assert found["optimism"].result == "holds"
+    m, h, x, a = 31, 0, 3, 2
+    script.q[m, 1, h, x, a] = 0.0
+    V = (script.policies[m] * script.q[m, 1]).sum(axis=-1)
+    script.v_start[m, 1] = V[0] @ world.initial
+    cmdp = world.at(m)
+    iota = cmdp.utilities[0, h, x, a] + cmdp.dense_transitions()[h, x, a] @ V[h + 1]
+    for pieces in ([40], [20, 20], [32, 8]):
+        found = audited(world, agent, script, pieces=pieces)
+        for id in ("optimism", "prediction-error"):
+            assert found[id].result == "fails"
+            for form in (found[id].printed, found[id].repaired):
+                assert form.place == (m, h, x, a)
+                assert form.slack == pytest.approx(-iota)
+        assert found["optimism"].printed.share == pytest.approx(1 / script.q[:, 1].size)
+        assert found["prediction-error"].printed.share == pytest.approx(1 / script.q.size)
+        assert found["transition-bonus"].result == found["signal-bonus"].result == "holds"
+
+
+def test_shares_count_the_places_that_fail():
+    """Estimates of the utility are all 0 in one episode: ι_g > 0 at every pair of it."""
+    world = still_world(20)
+    agent = build(world, bonus_scale=1.0, L=20, W=20)
+    found, script = played(world, agent)
+    assert found["optimism"].printed.share == 0
+    script.q[7, 1] = 0
+    script.v_start[7, 1] = 0
+    found = audited(world, agent, script)
+    assert found["optimism"].printed.share == pytest.approx(1 / 20)
+    assert found["prediction-error"].repaired.share == pytest.approx(0.5 / 20)
+
+
+# ---------------------------------------------------------------- what does not apply
+
+
+def test_statements_that_do_not_apply_say_why():
+    world = world_of("tabular")
+    found = certify(world, build(world, eta=0.0, chi=1e-6))
+    for id in ("dual-regret", "dual-violation"):
+        assert found[id].result == "does not apply"
+        assert "eta is 0" in found[id].note
+    assert "regresses nothing" in found["self-normalised"].note
+    assert "twice the largest mu*" in found["slater-run"].note
+    assert "local budgets" in found["prediction-sum-g"].note
+    found = certify(world, build(world, "local-budgets"))
+    assert "chi is infinite" in found["slater-episode"].note
+    assert found["prediction-sum-g"].result != "does not apply"
+    found = certify(world, build(world, mode="practical"))
+    assert "no count bonus" in found["regret-bound"].note
+    still = still_world(9)
+    found = certify(still, build(still))
+    assert found["visitation"].result == "does not apply"
+    assert "never changes" in found["visitation"].note
+
+
+@pytest.mark.parametrize("kind", ["tabular", "linear"])
+@pytest.mark.parametrize("knowledge", KNOWLEDGE)
+@pytest.mark.parametrize("mode", MODES)
+def test_every_statement_that_does_not_apply_has_a_note(kind, knowledge, mode):
+    for H in (1, 3):
+        world = world_of(kind, H=H, M=12)
+        found = certify(world, build(world, knowledge, mode))
+        assert found.identities_hold
+        for item in found:
+            assert (item.result == "does not apply") == (item.printed is None)
+            if item.printed is None:
+                assert item.note, item.id
+                assert item.repaired is None
+
+
+# ---------------------------------------------------------------- bad input
+
+
+def test_worlds_on_a_box_are_refused():
+    world = box_world(M=4)
+    agent = sd.PROPDPPO.for_problem(world, sd.Slater(0.4))
+    with pytest.raises(ValueError, match="finitely many states to be certified; got one on a box"):
+        certify(world, agent)
+
+
+@pytest.mark.parametrize("p", [0.0, 1.0, -0.1, 1.5, float("nan")])
+def test_p_is_a_probability(p):
+    world = world_of("tabular", M=4)
+    with pytest.raises(ValueError, match="p must be"):
+        certify(world, build(world), p=p)
+
+
+def test_audits_want_all_episodes_and_no_more():
+    world = world_of("tabular", M=12)
+    agent = build(world)
+    _, script = played(world, agent)
+    with pytest.raises(ValueError, match="must see all M = 12 episodes; got 5"):
+        audited(world, agent, script, pieces=[5])
+    audit = Audit(world, agent)
+    audit.feed(script)
+    with pytest.raises(ValueError, match="episodes must be at most M = 12; got 24"):
+        audit.feed(script)
+
+
+def test_infeasible_worlds_are_refused():
+    world = world_of("tabular", M=12)
+    high = world.thresholds.copy()
+    high[7] = world.H
+    world = world.with_thresholds(high)
+    with pytest.raises(ValueError, match="feasible in every episode; got no safe policy in epis"):
+        certify(world, build(world))
+
+
+def test_certify_checks_what_it_is_given():
+    world = world_of("tabular", M=12)
+    agent = build(world)
+    with pytest.raises(TypeError, match="world"):
+        certify("maze", agent)
+    with pytest.raises(TypeError, match="agent"):
+        certify(world, "propd-ppo")
+    with pytest.raises(TypeError, match="noisy"):
+        certify(world, agent, noisy=1)
+    with pytest.raises(ValueError, match="seed"):
+        certify(world, agent, -1)
+    with pytest.raises(ValueError, match="M"):
+        certify(world_of("tabular", M=13), agent)
+    with pytest.raises(KeyError, match=r"no certificate 'lemma 3'; there are policy-step"):
+        certify(world, agent)["lemma 3"]
+
+
+# ---------------------------------------------------------------- any transcript at all
+
+ALWAYS = (  # whatever policies, estimates in range and multipliers
+    "one-step-descent", "primal-step", "visitation", "slater-episode", "slater-run",
+)  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    sizes=st.tuples(*(st.integers(*ends) for ends in ((1, 12), (1, 4), (2, 4), (2, 3), (1, 2)))),
+    drift=st.sampled_from(["abrupt", "linear", "random_walk"]),
+    alpha=st.sampled_from([1e-4, 0.1, 1.0, 5.0]),
+    price=st.sampled_from([0.0, 1.0, 30.0]),
+    seed=st.integers(0, 2**16),
+)
+def test_expansions_and_repaired_lemmas_hold_for_any_transcript(sizes, drift, alpha, price, seed):
+    M, H, S, A, K = sizes
+    world = small_world(M=M, H=H, S=S, A=A, K=K, drift=drift, seed=seed)
+    agent = sd.PROPDPPO.for_problem(  # gamma of small_world is 0.01: chi covers every mu*
+        world, sd.Slater(0.01), mode="repaired", budgets=BUDGETS, alpha=alpha, L=5, W=4
+    )
+    script = random_script(np.random.default_rng(seed), world, agent, price)
+    found = audited(world, agent, script)
+    expansions = {"performance-difference", "value-expansion", "regret-decomposition",
+                  "violation-decomposition"}  # fmt: skip
+    assert not broken_identities(found) & expansions
+    for id in ALWAYS:
+        assert found[id].repaired is None or found[id].repaired.holds, id
+    assert found["slater-run"].repaired is not None
+    assert found["multiplier-bound"].printed.holds
+    # V^m that is not the mean of Q^m under π^m: both expansions notice.
+    script.v_start[M // 2] += 1e-3
+    broken = broken_identities(audited(world, agent, script)) & expansions
+    assert {"performance-difference", "value-expansion", "violation-decomposition"} <= broken
+
+
+@pytest.mark.parametrize("kind", ["tabular", "linear"])
+def test_estimates_above_their_cap_break_the_one_step_descent(kind):
+    """The lemma needs Q ≤ H-h+1; the check is not vacuous."""
+    world = world_of(kind, A=2)
+    agent = build(world, alpha=1e-3)
+    script = random_script(np.random.default_rng(0), world, agent, 0.0)
+    script.policies[:] = 0.5
+    script.q[..., 0], script.q[..., 1] = 0.0, 4.0
+    found = audited(world, agent, script)
+    assert not found["one-step-descent"].repaired.holds
+    assert not found["primal-step"].repaired.holds
