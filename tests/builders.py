@@ -7,7 +7,7 @@ import numpy as np
 
 import naive
 import safedrift as sd
-from safedrift.kernels import audit as audits
+from safedrift.kernels import audit_memory as audits
 from safedrift.kernels import memory, simulation
 from safedrift.kernels.memory import BERNSTEIN_BONUS
 from safedrift.problems.random import DRIFTS

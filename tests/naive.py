@@ -791,3 +791,71 @@ def potentials(past, entry, lam, features, sizes):
             within, gram = (rows, grams[-1]) if features is None else (rows[:-1], grams[-2])
             projection.append(d - sum(inverse_norm(gram, f) ** 2 for f in within))
     return {"ellipse": (min(ellipse[0]), min(ellipse[1])), "projection": min(projection)}
+
+
+def audit_sums(found, *, mu, b, optimum, multipliers, B_P, B_P_l1, norm, A, told, p=0.05):
+    """Left and right sides, (left, printed, repaired), of the lemmas on whole runs.
+
+    found : of `audit`; optimum (M,), multipliers (M, K); norm : √d1, or 1 in tables
+    told : alpha, L, eta, xi, chi, lagged of the learner
+    """
+    terms, fed = found["terms"], found["fed"]
+    M, K = mu.shape
+    H = found["star_change"].shape[1]
+    alpha, L, eta, xi, chi = (told[name] for name in ("alpha", "L", "eta", "xi", "chi"))
+    V, best, estimate, on_path, optimal, martingale, block, own = terms.transpose(1, 0, 2)
+    B_star, price = found["star_change"].sum(), 1 + mu.sum(axis=1)
+    c = H * (H + 1) * (2 * H + 1) / 48
+    mirror = (
+        H * M * np.log(A) / (alpha * L) + alpha * H**2 * (1 + (mu**2).sum(axis=1)).sum(),
+        H * np.ceil(M / L) * np.log(A) / alpha + alpha * c * (price**2).sum(),
+    )
+    turned = H**2 * L * B_star, price.max() * H**2 * L * B_star
+    moved = 2 * H**2 * L * (norm * B_P + B_star), H**2 * L * (B_P_l1 + B_star)
+    policy = mirror[0] + turned[0] + moved[0], mirror[1] + turned[1] + price.max() * moved[1]
+    errors = (optimal[:, 0] - on_path[:, 0] + (mu * optimal[:, 1:]).sum(axis=1)).sum()
+    rest = errors + martingale[:, 0].sum()
+    priced = rest - (mu * (best - estimate)[:, 1:]).sum()
+    shrink = (eta * xi**2 - xi) * (mu**2).sum()
+    dual = eta * H**2 * (M + 1) + shrink
+    paired = b if told["lagged"] else np.vstack([b[1:], b[-1:]])
+    off = np.abs(paired - b)  # between the b that V_g^m is paired with and b_m
+    sides = {
+        "primal-blocks": (block[:, 0].sum() + (mu * block[:, 1:]).sum(),
+                          mirror[0] + turned[0], mirror[1] + turned[1]),
+        "comparator-drift": ((own - block)[:, 0].sum(), *moved),
+        "regret-chain": ((optimum - V[:, 0]).sum(), policy[0] + priced, policy[1] + priced),
+        "primal-violation": ((mu * (b - estimate[:, 1:])).sum(), H * M + policy[0] + dual + rest,
+                             H * M + policy[1] + rest),
+        "dual-regret": (-(mu * (best[:, 1:] - fed)).sum(), dual,
+                        (mu[0] ** 2).sum() / (2 * eta) + K * eta * H**2 * M + shrink
+                        + (mu * off).sum()),
+        "martingale-r": (abs(martingale[:, 0].sum()), 4 * H * np.sqrt(H * M * np.log(4 / p)), None),
+        "martingale-g": (abs(martingale[:, 1:].sum(axis=0)).max(),
+                         4 * H * np.sqrt(H * M * np.log(4 / p)), None),
+    }  # fmt: skip
+    if np.isfinite(chi) and 2 * multipliers.sum(axis=1).max() <= chi:
+        short = b - V[:, 1:]
+        delta = (optimum - V[:, 0]).sum() + chi * short.sum()
+        sides["slater-run"] = short.sum(), 2 * delta / chi, None
+        sides["slater-run repaired"] = ((chi - multipliers) * short).sum(), None, delta
+    free = np.isinf(chi)
+
+    def violation(k, form, fixed):
+        """Right minus left side of the second dual lemma at a fixed price."""
+        left = ((fixed - mu[:, k]) * (b - fed)[:, k]).sum()
+        if form == 0:
+            right = eta * H**2 * M / (1 if free else 2) + fixed**2 / (2 * eta)
+            return right + (xi * M / 2 * fixed**2 if free else 0.0) - left
+        right = eta * H**2 * M + (eta * xi**2 - xi / 2) * (mu[:, k] ** 2).sum()
+        right += (fixed - mu[0, k]) ** 2 / (2 * eta) + xi * M / 2 * fixed**2
+        return right + ((fixed + mu[:, k]) * off[:, k]).sum() - left
+
+    smallest = []
+    for form in range(2):
+        slacks = []
+        for k in range(K):
+            a2, a1, _ = np.polyfit((0, 1, 2), [violation(k, form, x) for x in (0, 1, 2)], 2)
+            slacks.append(violation(k, form, np.clip(-a1 / (2 * a2), 0, chi)))
+        smallest.append(min(slacks))
+    return sides | {"dual-violation": (0.0, *smallest)}

@@ -17,7 +17,7 @@ from safedrift import _check
 from safedrift.algorithms import PROPDPPO, Parameters, Sizes, Slater
 from safedrift.experiments.run import Run
 from safedrift.experiments.simulate import Chunk, Progress, check_sizes, play_chunks, seeds
-from safedrift.kernels.audit import Transcript
+from safedrift.kernels.audit_memory import Transcript
 from safedrift.models import DriftingWorld
 from safedrift.oracles import local_budgets
 from safedrift.problems import PROBLEMS, make

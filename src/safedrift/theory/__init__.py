@@ -1,5 +1,6 @@
 """What the paper promises: explicit bounds behind Theorems 1 to 4, and its lemmas on a run."""
 
+from safedrift.kernels.audit_memory import Transcript
 from safedrift.theory.audit import Audit
 from safedrift.theory.bounds import Bound, Row, bounds, table
 from safedrift.theory.certificates import Certificate, Certificates, Form
@@ -17,6 +18,7 @@ __all__ = [
     "Rate",
     "Row",
     "Term",
+    "Transcript",
     "bounds",
     "certificates",
     "crossover",

@@ -19,7 +19,8 @@ from safedrift._check import FloatArray
 from safedrift.algorithms import PROPDPPO
 from safedrift.algorithms.knowledge import Budgets, block_sums
 from safedrift.algorithms.linear_parameters import Dimensions
-from safedrift.kernels import audit as kernels
+from safedrift.kernels import audit as loops
+from safedrift.kernels import audit_memory as kernels
 from safedrift.models import DriftingWorld, LinearKernelCMDP
 from safedrift.oracles import optimal_policies, variation
 
@@ -95,7 +96,7 @@ class Audit:
 
     @property
     def terms(self) -> FloatArray:
-        """Sums over the run of the terms of `kernels.audit` (TERMS, 1+K)."""
+        """Sums over the run of the terms of `kernels.audit_memory` (TERMS, 1+K)."""
         return np.asarray(self.sums["terms"])
 
     @property
@@ -117,6 +118,7 @@ class Audit:
 
     def feed(self, script: kernels.Transcript) -> None:
         """Take the transcript of the next episodes."""
+        script = self._checked(script)
         B = script.mu.shape[0]
         episodes = np.arange(self.done, self.done + B)
         if self.done + B > self.world.M:
@@ -128,18 +130,45 @@ class Audit:
         rewards = arrays.rewards[:, None]
         settings = self.agent.settings
         if self.linear:
-            kernels.audit_linear(
+            loops.audit_linear(
                 arrays, rewards, self.agent.features, place, self.done, settings, script, truth,
                 self._ledger, self._work, out,
             )  # fmt: skip
         else:
-            kernels.audit_tables(
+            loops.audit_tables(
                 arrays, rewards, place, self.done, settings, script, truth, self._ledger,
                 self._work, out,
             )  # fmt: skip
         self._keep(out)
         self._add(script.mu, optima, out)
         self.done += B
+
+    def _checked(self, script: kernels.Transcript) -> kernels.Transcript:
+        """Refuse arrays that do not fit: compiled code would read past their ends."""
+        _check.kind("script", script, kernels.Transcript)
+        _, H, S, A, K = self.agent.sizes
+        C = self.agent.memory.v_start.size
+        B = len(script.mu)
+        shapes = {
+            "policies": (B, H, S, A), "q": (B, C, H, S, A), "v_start": (B, C), "mu": (B, K),
+            "values": (B, 1 + K, H),
+        }  # fmt: skip
+        arrays: dict[str, Any] = {}
+        for name, shape in shapes.items():
+            values = np.array(getattr(script, name), dtype=np.float64, order="C", copy=None)
+            if values.shape != shape:
+                _check.fail(f"script.{name}", f"of shape {shape}", values.shape)
+            arrays[name] = values if values.flags.writeable else values.copy()
+        for name, upper in (("states", S), ("actions", A)):
+            values = np.asarray(getattr(script, name))
+            if values.shape != (B, H) or values.dtype.kind not in "iu":
+                what = f"{values.dtype} of shape {values.shape}"
+                _check.fail(f"script.{name}", f"integers of shape {(B, H)}", what)
+            _check.everywhere(
+                f"script.{name}", values, (values >= 0) & (values < upper), f"in [0, {upper})"
+            )
+            arrays[name] = np.array(values, dtype=np.int64, order="C")
+        return kernels.Transcript(**arrays)
 
     def _start(self) -> None:
         world, agent = self.world, self.agent

@@ -13,8 +13,8 @@ import numpy as np
 
 from safedrift.algorithms.knowledge import Slater
 from safedrift.algorithms.parameters import _descent_constant
-from safedrift.kernels import audit as kernels
-from safedrift.kernels.audit import (
+from safedrift.kernels import audit_memory as kernels
+from safedrift.kernels.audit_memory import (
     BLOCK_STEP,
     ESTIMATE,
     IOTA_OPTIMAL,
@@ -177,7 +177,8 @@ def _policy(audit: Audit) -> Iterator[Check]:
     """Mirror steps and drift of the comparator, up to the regret before the dual step."""
     T, price, B = audit.terms, audit.price, audit.budgets
     M, H, _, A, _ = audit.agent.sizes
-    alpha, L = audit.agent.settings.alpha, audit.agent.settings.L
+    s = audit.agent.settings
+    alpha, L = s.alpha, s.L
     scale = float(H * M) * price
     norm = math.sqrt(audit.dimensions.d1) if audit.dimensions else 1.0
     B_l1, logs = float(audit.drift_l1.P.sum()), math.log(A)
@@ -189,8 +190,8 @@ def _policy(audit: Audit) -> Iterator[Check]:
     turned = (H**2 * L * B.star, price * H**2 * L * B.star)
     moved = (2 * H**2 * L * (norm * B.P + B.star), H**2 * L * (B_l1 + B.star))
     left = float(T[BLOCK_STEP, 0] + audit.total("mu_block").sum())
-    rights = (mirror[i] + turned[i] for i in range(2))
-    yield "primal-blocks", *(_sides(left, right, scale) for right in rights), ""  # type: ignore[misc]
+    forms = [_sides(left, mirror[i] + turned[i], scale) for i in range(2)]
+    yield "primal-blocks", forms[0], forms[1], ""
     left = float(T[OWN_STEP, 0] - T[BLOCK_STEP, 0])
     yield "comparator-drift", _sides(left, moved[0], scale), _sides(left, moved[1], scale), ""
     policy = (mirror[0] + turned[0] + moved[0], mirror[1] + turned[1] + price * moved[1])
@@ -199,7 +200,9 @@ def _policy(audit: Audit) -> Iterator[Check]:
     forms = [_sides(audit.regret, right + priced, scale) for right in policy]
     yield "regret-chain", forms[0], forms[1], ""
     left = float(audit.total("mu_short").sum())
-    forms = [_sides(left, H * M + right + rest, scale) for right in policy]
+    dual = s.eta * H**2 * (M + 1) + (s.eta * s.xi**2 - s.xi) * squares  # printed; not needed
+    rights = (policy[0] + dual, policy[1])
+    forms = [_sides(left, H * M + right + rest, scale) for right in rights]
     yield "primal-violation", forms[0], forms[1], ""
 
 
@@ -298,7 +301,8 @@ def _theorems(audit: Audit) -> Iterator[Check]:
     told = "constants follow from the learner's bonus (Constants.followed)"
     scale = float(audit.world.H * audit.world.M)
     left = _errors(audit)
-    yield ids[0], *(_sides(left, _windowed(pair[0]), scale) for pair in (printed, repaired)), told  # type: ignore[misc]
+    forms = [_sides(left, _windowed(pair[0]), scale) for pair in (printed, repaired)]
+    yield ids[0], forms[0], forms[1], told
     if isinstance(audit.agent.knowledge, Slater):
         yield ids[1], None, None, "stated for local budgets"
     else:

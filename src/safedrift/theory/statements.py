@@ -224,7 +224,8 @@ STATEMENTS: dict[str, Statement] = {
     "primal-violation": Statement(
         "Primal step for constraint violation",
         "the priced violation of the estimates is at most reward given up, policy terms and errors",
-        "Σ μ (b - V_g^m) ≤ H M + policy terms + Σ E*[ι_r + μ·ι_g] - Σ ι_r(x, a) + S_r",
+        "Σ μ (b - V_g^m) ≤ H M + policy terms + Σ E*[ι_r + μ·ι_g] - Σ ι_r(x, a) + S_r, printed "
+        "with η H² (M+1) + (η ξ² - ξ) Σ μ² besides",
         INEQUALITY,
         "E2, E3",
     ),

@@ -1,0 +1,177 @@
+"""What an audit reads, remembers and writes: arrays, and what their columns mean.
+
+A `Transcript` is what a learner did, `Truth` what was best, the `Ledger` what the audit carries
+from episode to episode, `Findings` what it leaves behind.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from safedrift.kernels.types import FloatArray, jit_part
+
+# Columns of `Findings.worst`. Identities hold the largest residual, inequalities the smallest
+# slack; (printed, repaired) pairs stand side by side.
+POLICY, DUAL, EVALUATION, PERFORMANCE, EXPANSION = 0, 1, 2, 3, 4
+DESCENT, PRIMAL, VISITATION, PREDICTION, OPTIMISM, TRANSITIONS, SIGNALS, ELLIPTICAL = (
+    5, 7, 9, 11, 13, 15, 17, 19,
+)  # fmt: skip
+PROJECTION, NORMALISED = 21, 22
+COLUMNS = 23
+RESIDUALS = 5  # so many columns are identities
+TOLERANCE = -1e-9  # a slack below this is a failure
+
+# Columns of `Findings.terms`, each for reward and K utilities.
+VALUE, OPTIMAL, ESTIMATE, IOTA_PATH, IOTA_OPTIMAL, MARTINGALE, BLOCK_STEP, OWN_STEP = range(8)
+TERMS = 8
+
+
+class Transcript(NamedTuple):
+    """What a learner did in B consecutive episodes."""
+
+    policies: FloatArray  # (B, H, S, A)
+    q: FloatArray  # (B, C, H, S, A) reward, K utilities, K utilities without bonus if so fed
+    v_start: FloatArray  # (B, C) V^m at the initial distribution
+    mu: FloatArray  # (B, K) after the dual step
+    states: NDArray[np.int64]  # (B, H)
+    actions: NDArray[np.int64]  # (B, H)
+    values: FloatArray  # (B, 1+K, H) observed
+
+
+class Truth(NamedTuple):
+    """Optimal policies and drift of the same B episodes."""
+
+    place: NDArray[np.int64]  # (B,) which of the optimal policies is the episode's
+    fresh: NDArray[np.bool_]  # (B,) whether the world differs from that of the episode before
+    policies: FloatArray  # (n, H, S, A)
+    change: FloatArray  # (B, 2, H) ‖ΔP_h‖: what the printed lemma multiplies, and l1
+    # What the lemmas add for the drift inside a W-block, due to P and to the signal.
+    printed_P: FloatArray  # (blocks, H)
+    printed: FloatArray  # (blocks, 1+K, H)
+    spread_P: FloatArray  # (blocks, H) largest |(P - P')V| between two episodes, V in [0, H-h]
+    spread: FloatArray  # (blocks, 1+K, H) largest change of the signal
+
+
+class Ledger(NamedTuple):
+    """What an audit remembers from one episode to the next."""
+
+    logit: FloatArray  # (H, S, A)
+    visits: FloatArray  # (H, S, A)
+    last: NDArray[np.int64]  # (H, S, A) the successor seen last
+    kinds: NDArray[np.int64]  # (H, S, A) different successors seen: entries order[row + j]
+    order: NDArray[np.int64]  # (entries,)
+    times: FloatArray  # (entries,) visits of each successor, in the order of the world's lists
+    gain: FloatArray  # (1+K, H, S, A)
+    mu: FloatArray  # (K,)
+    fed: FloatArray  # (K,)
+    thresholds: FloatArray  # (K,)
+    star: FloatArray  # (H, S, A) optimal policy of the episode before
+    reach: FloatArray  # (2, H, S) its occupancy, and that of the first episode of the L-block
+    least: FloatArray  # (COLUMNS,) smallest slack so far
+    potential: FloatArray  # (4, 1+K, H) Σ‖φ‖², clipped sum, log det ratio, Σ φᵀΛ⁻¹φ
+    # Regressions of Algorithm 2; empty with Algorithm 3.
+    gram: FloatArray  # (C, H, d1, d1)
+    moment: FloatArray  # (C, H, d1)
+    noise: FloatArray  # (C, H, d1) Σ φ^τ (V^τ(x') - P^τ V^τ)
+    gram_r: FloatArray  # (H, d2, d2)
+    moment_r: FloatArray  # (1+K, H, d2)
+
+
+class Work(NamedTuple):
+    """Scratch of an audit."""
+
+    p: FloatArray  # (entries,) or (0,)
+    signal: FloatArray  # (1+K, H, S, A)
+    V: FloatArray  # (C, H+1, S) V^m
+    V_pi: FloatArray  # (1+K, H+1, S)
+    V_star: FloatArray  # (1+K, 2, S)
+    reach: FloatArray  # (H, S)
+    mean: FloatArray  # (C, H, S, A) estimate of the signal
+    ahead: FloatArray  # (C, H, S, A) estimate of P V
+    bonus: FloatArray  # (C, H, S, A) all that is added but LV
+    bonus_P: FloatArray  # (C, H, S, A) what of it is meant for the error of P V,
+    bonus_S: FloatArray  # (C, H, S, A) and for that of the signal, as printed
+    covered: FloatArray  # (C, H, S, A) the part of it that is meant for drift
+    drift_P: FloatArray  # (C, H, S, A) what drift inside the window may add to the error of P V,
+    drift: FloatArray  # (C, H, S, A) and to that of the signal
+    stack: FloatArray  # (G, S, 4) functions of the next state, four side by side
+    expected: FloatArray  # (G, S, A, 4) P of each of them
+    slack: FloatArray  # (8, S*A) of the step in work
+    weight: FloatArray  # (A,)
+    four: FloatArray  # (2, 4)
+    chol: FloatArray  # (d, d)
+    chol_r: FloatArray  # (d, d)
+    x: FloatArray  # (d,)
+    y: FloatArray  # (d,)
+    w: FloatArray  # (3, d)
+
+
+class Findings(NamedTuple):
+    """What an audit finds in B episodes."""
+
+    worst: FloatArray  # (B, COLUMNS)
+    where: NDArray[np.int64]  # (B, COLUMNS) (h*S + x)*A + a of the worst place, or -1
+    broken: NDArray[np.int64]  # (B, COLUMNS) places where an inequality fails
+    terms: FloatArray  # (B, TERMS, 1+K)
+    fed: FloatArray  # (B, K) V_g^m as the dual is told
+    star_change: FloatArray  # (B, H) max_x ‖π*_h - π*_h of the episode before‖₁
+
+
+@jit_part
+def note(i, column, value, place, out):
+    """Keep the largest residual or smallest slack of episode i."""
+    identity = column < RESIDUALS
+    kept = out.worst[i, column]
+    if (not value <= kept) if identity else (not value >= kept):  # a nan is the worst there is
+        out.worst[i, column] = value
+        out.where[i, column] = place
+    if not identity and not value >= TOLERANCE:
+        out.broken[i, column] += 1
+
+
+# ---------------------------------------------------------------- room
+
+
+def make_ledger(H: int, S: int, A: int, K: int, C: int, entries: int, d1: int, d2: int) -> Ledger:
+    """Return an empty ledger; d1 = d2 = 0 with Algorithm 3, entries = 0 with Algorithm 2."""
+    zeros = np.zeros
+    return Ledger(
+        zeros((H, S, A)), zeros((H, S, A)), zeros((H, S, A), np.int64),
+        zeros((H, S, A), np.int64), zeros(entries, np.int64), zeros(entries),
+        zeros((1 + K, H, S, A)), zeros(K), zeros(K), zeros(K), zeros((H, S, A)), zeros((2, H, S)),
+        np.full(COLUMNS, np.inf), zeros((4, 1 + K, H)),
+        zeros((C, H, d1, d1)), zeros((C, H, d1)), zeros((C, H, d1)), zeros((H, d2, d2)),
+        zeros((1 + K, H, d2)),
+    )  # fmt: skip
+
+
+def make_work(H: int, S: int, A: int, K: int, C: int, entries: int, d: int) -> Work:
+    """Return scratch for an audit; `entries` is 0 where no transitions are mixed."""
+    zeros = np.zeros
+    pairs, G = (C, H, S, A), -(-2 * C // 4)
+    return Work(
+        zeros(entries), zeros((1 + K, H, S, A)), zeros((C, H + 1, S)), zeros((1 + K, H + 1, S)),
+        zeros((1 + K, 2, S)), zeros((H, S)), zeros(pairs), zeros(pairs), zeros(pairs),
+        zeros(pairs), zeros(pairs), zeros(pairs), zeros(pairs), zeros(pairs), zeros((G, S, 4)),
+        zeros((G, S, A, 4)), zeros((8, S * A)), zeros(A), zeros((2, 4)), zeros((d, d)),
+        zeros((d, d)), zeros(d), zeros(d), zeros((3, d)),
+    )  # fmt: skip
+
+
+def make_findings(B: int, H: int, K: int) -> Findings:
+    """Return room for the findings of B episodes."""
+    return Findings(
+        np.zeros((B, COLUMNS)), np.zeros((B, COLUMNS), np.int64), np.zeros((B, COLUMNS), np.int64),
+        np.zeros((B, TERMS, 1 + K)), np.zeros((B, K)), np.zeros((B, H)),
+    )  # fmt: skip
+
+
+def make_transcript(B: int, H: int, S: int, A: int, K: int, C: int) -> Transcript:
+    """Return room for what a learner does in B episodes."""
+    return Transcript(
+        np.zeros((B, H, S, A)), np.zeros((B, C, H, S, A)), np.zeros((B, C)), np.zeros((B, K)),
+        np.zeros((B, H), np.int64), np.zeros((B, H), np.int64), np.zeros((B, 1 + K, H)),
+    )  # fmt: skip
