@@ -1,10 +1,16 @@
-"""Hypothesis profile, and builders of small random worlds that several files share."""
+"""Hypothesis profile, small random worlds that several files share, an audit of every run."""
+
+import sys
 
 import numpy as np
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
 from safedrift import DriftingCMDP, Successors, TabularCMDP
+from safedrift.experiments import run as run_module
+
+simulate_module = sys.modules["safedrift.experiments.simulate"]  # the package has the function
 
 # Same examples on every machine, no files left behind, and compiling is not a timeout.
 settings.register_profile("safedrift", deadline=None, derandomize=True, database=None)
@@ -85,3 +91,23 @@ def _path(draw, rng, M, N):
         elif kind == "repeat" and m > 0:
             weights[m] = weights[rng.integers(m)]
     return weights
+
+
+# ---------------------------------------------------------------- every run is certified
+
+MOST_AUDITED = 2.5e7  # M*H*S*A of a run, beyond which its audit takes too long for a test
+
+
+@pytest.fixture(autouse=True)
+def certified_runs(monkeypatch):
+    """Whatever a test simulates, the identities of the paper's proofs hold on it."""
+
+    def make_audited_run(world, learner, *arguments, **options):
+        run = run_module.make_run(world, learner, *arguments, **options)
+        size = world.M * world.H * world.S * world.A
+        if getattr(world, "box", None) is None and size <= MOST_AUDITED:
+            found = run.certify()
+            assert found.identities_hold, str(found)
+        return run
+
+    monkeypatch.setattr(simulate_module, "make_run", make_audited_run)

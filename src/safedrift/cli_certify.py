@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -75,20 +76,33 @@ def _show(found: Certificates, page: Path, explain: bool) -> None:
     info = found.info
     told = f"{info['problem']}, {info['setting']}, {info['knowledge']}, {info['mode']} constants"
     console.print(f"{told}, p = {info['p']:g}\n", markup=False, highlight=False)
-    table = Table("statement", "kind", "result", "slack (printed | repaired)", "where", box=None,
-                  header_style="dim", pad_edge=False)  # fmt: skip
-    table.columns[0].min_width = 23
-    table.columns[3].no_wrap = True
-    for c, (_, label, kind, result, slack, where) in zip(found, found.rows(), strict=True):
-        name = Text(c.id)
-        if explain:
-            name.append(f"\n{label}: {c.words}\n{c.maths}", style="dim")
-            if c.note:
-                name.append(f"\n{c.note}", style="dim italic")
-            name.append("\n")
-        table.add_row(name, kind, Text(result, style=_STYLES[result]), slack, where)
-    console.print(table)
+    if explain:
+        _explain(found, console)
+    else:
+        table = Table("statement", "result", "slack (printed | repaired)", "where", box=None,
+                      header_style="dim", pad_edge=False)  # fmt: skip
+        table.columns[0].no_wrap = True
+        for id, _, _, result, slack, where in found.rows():
+            table.add_row(id, Text(result, style=_STYLES[result]), slack, where)
+        console.print(table)
     console.print(f"\n{found.summary}", markup=False, highlight=False)
     if not found.identities_hold:
         console.print("\nAn identity fails: this learner is not the paper's.", style="bold red")
     console.print(f"\nLook at {page}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _explain(found: Certificates, console: Console) -> None:
+    """Each statement in words and symbols, with its result."""
+    for c, (id, label, kind, result, slack, where) in zip(found, found.rows(), strict=True):
+        console.print(Text.assemble((id, "bold"), "  ", (result, _STYLES[result])))
+        said = [f"{label} ({kind}): {c.words}", c.maths]
+        if c.printed is not None:
+            what = "largest residual" if kind == "identity" else "smallest slack"
+            both = ", printed | repaired" if c.repaired is not None else ""
+            said.append(f"{what}{both}: {slack}" + (f" at {where}" if where else ""))
+        if c.erratum and c.result != "holds":
+            said.append(f"errata {c.erratum}")
+        said += [c.note] if c.note else []
+        for line in said:
+            console.print(Padding(Text(line), (0, 0, 0, 2)), highlight=False)
+        console.print()

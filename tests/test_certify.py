@@ -1,0 +1,200 @@
+"""Certifying a run: from memory, from its file, from the command line."""
+
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import safedrift as sd
+from builders import build_linear, linear_world, small_world
+from safedrift.cli import app
+from safedrift.theory import Certificates
+
+
+def refused(message):
+    return pytest.raises(ValueError, match="^" + re.escape(message))
+
+
+def learner(world, knowledge, mode, **overrides):
+    told = sd.Slater(0.01)
+    if knowledge == "local":
+        told = sd.local_budgets(world, "l2" if mode == "printed" else "l1")
+    budgets = sd.Budgets(2.0, 1.0, 1.0, 3.0)
+    return sd.PROPDPPO.for_problem(world, told, mode=mode, budgets=budgets, **overrides)
+
+
+def assert_same_parameters(one, other):
+    assert one.record() == other.record()
+    for part in ("improvement", "dual", "evaluation"):
+        assert type(getattr(one, part)) is type(getattr(other, part))
+    for name, value in vars(one.evaluation).items():
+        found = getattr(other.evaluation, name)
+        if name == "bonus":
+            assert type(value) is type(found)
+        else:
+            np.testing.assert_array_equal(found, value, err_msg=name)
+            assert np.shape(found) == np.shape(value)
+
+
+# ---------------------------------------------------------------- parameters
+
+
+@pytest.mark.parametrize("mode", ["printed", "repaired", "practical"])
+@pytest.mark.parametrize("knowledge", ["slater", "local"])
+@pytest.mark.parametrize("kind", ["tabular", "linear"])
+def test_parameters_come_back_from_their_record(kind, knowledge, mode):
+    if kind == "tabular":
+        world = small_world(M=30, K=2, drift="random_walk")
+        agent = learner(world, knowledge, mode, W=7, eta=0.3, feed="plain")
+    else:
+        world = linear_world(M=30, K=2, drift="random_walk")
+        agent = build_linear(world, knowledge, mode, W=7)
+    written = json.loads(json.dumps(agent.parameters.record()))
+    assert_same_parameters(agent.parameters, sd.Parameters.from_record(written, agent.sizes))
+
+
+# ---------------------------------------------------------------- runs
+
+
+@pytest.mark.parametrize("kind", ["tabular", "linear"])
+@pytest.mark.parametrize("knowledge", ["slater", "local"])
+def test_a_run_is_certified_from_memory_and_from_its_file(tmp_path, kind, knowledge):
+    options = {"episodes": 60, "states": 4, "actions": 3, "horizon": 3, "drift": "linear"}
+    if kind == "linear":
+        world = sd.problems.make("blend", episodes=60, orders=4)
+    else:
+        world = sd.problems.make("random", **options)
+    run = sd.simulate(world, learner(world, knowledge, "practical"), seed=3, noisy=True)
+    found = run.certify()
+    assert found.identities_hold
+    assert (
+        found.record()
+        == sd.certify(world, learner(world, knowledge, "practical"), seed=3, noisy=True).record()
+    )
+    run.to_parquet(tmp_path / "run.parquet")
+    again = sd.Run.from_parquet(tmp_path / "run.parquet")
+    assert again.world is None
+    assert again.certify().record() == found.record()
+    assert again.certify(p=0.3).info["p"] == 0.3
+
+
+def test_a_stored_run_in_a_world_of_ones_own_needs_the_world(tmp_path):
+    world = small_world(M=20)
+    own = sd.DriftingCMDP(world.scenarios, world.transition_path.scenario[:, 0])
+    own = own.with_thresholds(world.thresholds)
+    run = sd.simulate(own, learner(own, "slater", "repaired"))
+    run.to_parquet(tmp_path / "run.parquet")
+    again = sd.Run.from_parquet(tmp_path / "run.parquet")
+    with refused("world must be given to certify a stored run in a world of your own"):
+        again.certify()
+    assert again.certify(own).record() == run.certify().record()
+
+
+def test_another_world_or_seed_is_noticed():
+    world = small_world(M=40, drift="random_walk")
+    run = sd.simulate(world, learner(world, "slater", "practical"), seed=1)
+    other = small_world(M=40, drift="random_walk", seed=5)
+    with refused("world must be the one of this run, which can then be played again; got mu = "):
+        run.certify(other)
+    with refused("world must be the one of this run"):
+        replace(run, info=run.info | {"seed": 2}).certify()
+    with refused("world must be of the run's sizes"):
+        run.certify(small_world(M=41))
+
+
+def test_a_run_measured_now_and_then_is_certified_whole():
+    world = small_world(M=40, drift="random_walk")
+    agent = learner(world, "slater", "practical")
+    one, other = sd.simulate(world, agent), sd.simulate(world, agent, measure_every=7)
+    assert one.certify().record() == other.certify().record()
+
+
+def test_progress_is_told():
+    world = small_world(M=30)
+    run = sd.simulate(world, learner(world, "slater", "practical"))
+    told = []
+    run.certify(progress=lambda *what: told.append(what))
+    assert told[-1] == ("certifying", 30, 30)
+
+
+def test_an_infeasible_episode_is_named():
+    world = small_world(M=10)
+    thresholds = np.array(world.thresholds)
+    thresholds[4] = world.H
+    with refused("world must be feasible in every episode; got no safe policy in episode 4"):
+        sd.certify(world.with_thresholds(thresholds), learner(world, "slater", "practical"))
+
+
+# ---------------------------------------------------------------- the command
+
+
+def command(*arguments):
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+@pytest.fixture
+def folder(tmp_path):
+    out = tmp_path / "run"
+    assert command("run", "random", "-n", 50, "-o", "states=4", "--out", out).exit_code == 0
+    return out
+
+
+def test_certify_leaves_a_table_a_file_and_a_section(folder):
+    before = (folder / "report.html").read_text(encoding="utf-8")
+    assert 'id="lemmas"' not in before
+    done = command("certify", folder)
+    assert done.exit_code == 0, done.output
+    for word in ("policy-step", "slater-run", "holds", "statements."):
+        assert word in done.output
+    found = Certificates.from_record(json.loads((folder / "certificates.json").read_text()))
+    assert found.record() == sd.Run.from_parquet(folder / "run.parquet").certify().record()
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert 'id="lemmas"' in page
+    assert page.count("<code>") == len(found)
+    assert command("report", folder, "--out", folder / "again.html").exit_code == 0
+    assert (folder / "again.html").read_text(encoding="utf-8") == page
+
+
+def test_certify_explains_and_speaks_json(folder):
+    told = command("certify", folder, "--explain")
+    assert "Elliptical potential lemma" in " ".join(told.output.split())
+    plain = command("certify", folder / "run.parquet", "--json", "--p", 0.2)
+    assert json.loads(plain.stdout)["info"]["p"] == 0.2
+
+
+def test_bad_input_is_told_in_a_sentence_and_nothing_is_lost(folder):
+    kept = (folder / "report.html").read_bytes()
+    for arguments, message in (
+        ((folder / "nothing",), "source must be a run's folder or its run.parquet"),
+        ((folder, "--p", 1.5), "p must be"),
+        ((folder, "--p", 0), "p must be"),
+    ):
+        done = command("certify", *arguments)
+        assert done.exit_code == 2
+        assert message in done.stderr
+        assert "Traceback" not in done.stderr
+    assert (folder / "report.html").read_bytes() == kept
+    (folder / "certificates.json").write_text('{"certificates": 3}')
+    done = command("report", folder)
+    assert done.exit_code == 2
+    assert "must be what 'safedrift certify' wrote" in done.stderr
+    assert (folder / "report.html").read_bytes() == kept
+
+
+def test_a_world_on_a_box_is_refused(tmp_path):
+    out = tmp_path / "box"
+    assert command("run", "thermostat", "-n", 5, "--out", out, "-o", "nodes=32").exit_code == 0
+    done = command("certify", out)
+    assert done.exit_code == 2
+    assert "world must be one with finitely many states" in done.stderr
+
+
+def test_a_broken_identity_has_an_exit_code(folder, monkeypatch):
+    broken = property(lambda self: False)
+    monkeypatch.setattr(Certificates, "identities_hold", broken)
+    done = command("certify", folder)
+    assert done.exit_code == 1
+    assert "An identity fails" in done.output
