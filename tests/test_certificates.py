@@ -357,6 +357,8 @@ def test_a_planted_error_is_found_in_its_place(kind):
     assert found.result == "fails"
     assert found.printed.place == (m, h, x, a)
     assert found.printed.slack == pytest.approx(1e-3 / 2)  # relative to H-h+1 = 2
+    assert list(found.printed.quantiles) == sorted(found.printed.quantiles)
+    assert found.printed.quantiles[-1] == found.printed.slack > 1e6 * found.printed.quantiles[3]
     found = planted(kind, "policies", (m, h, x, a), 1e-3)["policy-step"]
     assert found.result == "fails"
     assert found.printed.place == (m, h, x, a)

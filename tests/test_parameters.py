@@ -165,6 +165,12 @@ def test_practical_needs_no_budgets_and_records_what_it_is():
     assert record["evaluation"]["bonus"]["kind"] == "BernsteinBonus"
 
 
+def test_practical_does_not_use_local_budgets():
+    told = sd.LocalBudgets(transitions=0.1, utilities=0.2)
+    assert not tune(SIZES, told).evaluation.LV.any()
+    assert tune(SIZES, told, BUDGETS, mode="repaired").evaluation.LV.all()
+
+
 def test_overrides_are_applied_and_recorded():
     found = tune(
         SIZES, sd.Slater(0.5), BUDGETS, mode="printed",

@@ -10,7 +10,8 @@ repaired
     dual step size and matching indices (E1, E5), explicit bonus (E9), LV per step (E8).
 practical
     Starts from `repaired` and replaces worst-case constants by measured ones (E9, E14). No theorem
-    covers it; it is the preset that learns at the episode counts people have.
+    covers it, and it does not use local budgets: LV is zero. It is the preset that learns at the
+    episode counts people have.
 """
 
 from __future__ import annotations
@@ -208,8 +209,10 @@ def theorem3(
     transitions, utilities = knowledge.per_episode(sizes)
     if mode == "printed":
         LV = _printed_lv(transitions, utilities, W)
-    else:
+    elif mode == "repaired":
         LV = _repaired_lv(transitions, utilities, W)
+    else:  # LV would hide the constraint from the policy while the dual sees it (E14)
+        LV = np.zeros((-(-M // W), K, H))
     bonus = _bonus(sizes, W, lam, mode=mode, p=p, noisy=noisy)
     evaluation = CountEvaluation(W, lam, bonus, LV)
     return Parameters(improvement, dual, evaluation, "Theorem 3", mode)
