@@ -11,7 +11,7 @@ from scipy import stats
 import safedrift as sd
 from builders import box_world, dense_features
 from safedrift import optima
-from safedrift.experiments.box import next_point
+from safedrift.models.steps import next_point
 from safedrift.models import LinearKernelCMDP, SuccessorFeatures, box, linear_kernel_on_box, refined
 from safedrift.oracles import evaluate_episodes
 

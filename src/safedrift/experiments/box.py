@@ -17,9 +17,7 @@ from safedrift._check import FloatArray, IntArray
 from safedrift.algorithms.engines import BoxEngine
 from safedrift.kernels import simulation
 from safedrift.models import LinearKernelCMDP, refined
-from safedrift.models.box import draw
-from safedrift.models.densities import called
-from safedrift.models.features import ROUNDING
+from safedrift.models.steps import first_point, next_point, signals
 from safedrift.oracles import Optima, evaluate_episodes, optima
 
 __all__ = ["Refinement", "box_uniforms", "finer", "play_on_box"]
@@ -134,38 +132,6 @@ def play_on_box(
         out.mu[e] = engine.memory.mu
         out.v_start[e] = engine.memory.v_start
         out.returns[e] = values.sum(axis=1)
-
-
-def first_point(world: LinearKernelCMDP, u: float) -> FloatArray:
-    """Draw the first state (n,)."""
-    box = _box(world)
-    support = world.arrays.initial_states
-    chosen = np.searchsorted(np.cumsum(world.arrays.initial), u, side="right")
-    return np.asarray(box.points[support[min(int(chosen), support.size - 1)]])
-
-
-def next_point(
-    world: LinearKernelCMDP, m: int, h: int, x: FloatArray, a: int, u: FloatArray
-) -> FloatArray:
-    """Draw x' ~ Σ_i θ_i p_i(·|x,a): base density i by u[0], then an exact draw by the next n."""
-    box = _box(world)
-    theta = world.theta[m, h]
-    i = min(int(np.searchsorted(np.cumsum(theta), u[0], side="right")), theta.size - 1)
-    while theta[i] == 0.0:  # u beyond a sum that rounded below 1
-        i -= 1
-    return draw(box, x, a, i, u[1 : 1 + x.size])
-
-
-def signals(world: LinearKernelCMDP, m: int, h: int, x: FloatArray, a: int) -> FloatArray:
-    """Mean reward and utilities (1+K,) of action a at a point x (n,)."""
-    phi = called("phi", _box(world).phi, x[None], np.array([[a]]), shape=(1, world.d2))[0]
-    means = np.append(world.theta_r[m, h] @ phi, world.theta_g[m, :, h] @ phi)
-    if means.min() < -ROUNDING or means.max() > 1 + ROUNDING or phi @ phi > 1 + ROUNDING:
-        _check.fail(
-            "rewards, utilities and the norm of phi", "in [0, 1] everywhere, not at the nodes only",
-            f"{means} and {np.sqrt(phi @ phi):.6g}", f"(step {h}, state {x}, action {a})",
-        )  # fmt: skip
-    return np.asarray(means.clip(0.0, 1.0))
 
 
 def _box(world: LinearKernelCMDP) -> Any:
