@@ -541,9 +541,13 @@ def audit(
             turned = np.abs(stars[m] - stars[m - 1]).sum(axis=-1).max(axis=-1)
             found["star_change"] = turned
             moved = np.abs(d - d_before)
+            root = 1 if features is None else np.sqrt(features["psi"].shape[-1])
             found["visitation"] = tuple(
-                min((drift[norm][m, :h] + turned[:h]).sum() - moves[h] for h in range(H))
-                for norm, moves in (("P_l2", moved.max(axis=1)), ("P_l1", moved.sum(axis=1)))
+                min([(moves[:h] + turned[:h]).sum() - off[h] for h in range(1, H)], default=np.inf)
+                for moves, off in (
+                    (root * drift["P_l2"][m], moved.max(axis=1)),
+                    (drift["P_l1"][m], moved.sum(axis=1)),
+                )
             )
         d_before = d
         d_block = d if m % L == 0 else d_block

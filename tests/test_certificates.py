@@ -1,6 +1,7 @@
 """The audit against its NumPy twin, against any chunking, and against bad input."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from builders import (
     dense_features,
     linear_settings,
     small_world,
+    twin_transcript,
 )
 from safedrift.algorithms.parameters import MODES
 from safedrift.experiments.certify import certify, transcript
@@ -467,7 +469,7 @@ def test_statements_that_do_not_apply_say_why():
     assert "chi is infinite" in found["slater-episode"].note
     assert found["prediction-sum-g"].result != "does not apply"
     found = certify(world, build(world, mode="practical"))
-    assert "no count bonus" in found["regret-bound"].note
+    assert "no constant" in found["regret-bound"].note
     still = still_world(9)
     found = certify(still, build(still))
     assert found["visitation"].result == "does not apply"
@@ -504,6 +506,45 @@ def test_p_is_a_probability(p):
     world = world_of("tabular", M=4)
     with pytest.raises(ValueError, match="p must be"):
         certify(world, build(world), p=p)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("policies", np.nan, "script.policies must be finite; got nan at index (3, 0, 1, 1)"),
+        ("q", np.inf, "script.q must be finite; got inf at index (3, 0, 1, 1, 0)"),
+        ("states", 4, "script.states must be in [0, 4); got 4 at index (3, 0)"),
+        ("actions", -1, "script.actions must be in [0, 3); got -1 at index (3, 0)"),
+    ],
+)
+def test_numbers_out_of_range_in_a_transcript_are_refused(name, value, message):
+    world = small_world(M=6)
+    agent = sd.PROPDPPO.for_problem(world, sd.Slater(0.4))
+    script = twin_transcript(world, agent)
+    values = np.array(getattr(script, name))
+    values[(3, 0, 1, 1, 0)[: values.ndim]] = value
+    with pytest.raises(ValueError, match="^" + re.escape(message)):
+        Audit(world, agent).feed(script._replace(**{name: values}))
+
+
+@pytest.mark.parametrize("name", Transcript._fields)
+def test_arrays_of_another_shape_are_refused(name):
+    world = small_world(M=6)
+    agent = sd.PROPDPPO.for_problem(world, sd.Slater(0.4))
+    script = twin_transcript(world, agent)
+    shorter = np.array(getattr(script, name))[:, :-1]
+    with pytest.raises(ValueError, match=rf"^script\.{name} must be .*of shape"):
+        Audit(world, agent).feed(script._replace(**{name: shorter}))
+
+
+def test_no_bonus_at_all_has_no_constants():
+    world = small_world(M=6)
+    agent = sd.PROPDPPO.for_problem(
+        world, sd.Slater(0.4), mode="repaired", budgets=BUDGETS, bonus_scale=0.0
+    )
+    found = sd.certify(world, agent)
+    assert found.identities_hold
+    assert found["regret-bound"].result == "does not apply"
 
 
 def test_audits_want_all_episodes_and_no_more():

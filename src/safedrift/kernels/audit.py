@@ -206,8 +206,9 @@ def compare_visits(i, m, truth, star, ledger, work, out):
             total += off
             if off > largest:
                 largest, at = off, s
-        note(i, VISITATION, printed - largest, (h * S + at) * A, out)
-        note(i, VISITATION + 1, repaired - total, (h * S + at) * A, out)
+        if h > 0:  # first states never move
+            note(i, VISITATION, printed - largest, (h * S + at) * A, out)
+            note(i, VISITATION + 1, repaired - total, (h * S + at) * A, out)
         for s in range(S):
             off = 0.0
             for a in range(A):

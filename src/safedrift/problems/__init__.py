@@ -13,6 +13,7 @@ from typing import Any
 from safedrift import _check
 from safedrift.models import DriftingWorld
 from safedrift.problems.blend import blend
+from safedrift.problems.environment import register
 from safedrift.problems.maze import maze
 from safedrift.problems.random import random, with_gap
 from safedrift.problems.thermostat import thermostat
@@ -25,6 +26,9 @@ PROBLEMS: dict[str, Callable[..., DriftingWorld]] = {
     "thermostat": thermostat,
     "random": random,
 }
+
+
+register(tuple(PROBLEMS))
 
 
 def make(name: str, episodes: int = 20_000, seed: int = 0, **chosen: Any) -> DriftingWorld:

@@ -1,8 +1,9 @@
 """Every named world as a Gymnasium environment: `gymnasium.make("safedrift/maze-v0")`.
 
-Each `reset` begins the next episode of the drift, the first one episode 0. An episode lasts H steps
-and then terminates: the horizon belongs to the problem. Rewards are those of the world; utilities,
-of which the expected sum must reach the threshold, are in `info`:
+Each `reset` begins the next episode of the drift; the first one, and every one with a seed, begins
+at episode 0. An episode lasts H steps and then terminates: the horizon belongs to the problem.
+Rewards are those of the world; utilities, of which the expected sum must reach the threshold, are
+in `info`:
 
     info["utility"]    (K,) g_k(x, a) of the step just made; zero after a reset
     info["threshold"]  (K,) b_m
@@ -82,9 +83,11 @@ class DriftingEnv(gymnasium.Env[Any, Any]):
     ) -> tuple[Any, dict[str, Any]]:
         """Begin the next episode, or options["episode"]; after the last one the world stands still.
 
-        `seed` seeds states and noise; the path of the drift is the problem's.
+        A `seed` seeds states and noise and starts again from episode 0: same seed, same story.
         """
         super().reset(seed=seed)
+        if seed is not None:
+            self.episode = -1
         chosen = dict(options or {})
         wanted = chosen.pop("episode", min(self.episode + 1, self.world.M - 1))
         if chosen:

@@ -93,7 +93,7 @@ def _both(audit: Audit, column: int, places: float = math.inf) -> tuple[Form | N
 
 def _sides(left: float, right: float, scale: float) -> Form:
     """An inequality of the whole run; rounding is relative to `scale`."""
-    slack = right - left if math.isfinite(right) else math.inf
+    slack = math.inf if right == math.inf else right - left
     return Form(slack >= -ROUNDING * scale, slack, left=left, right=right)
 
 
@@ -124,8 +124,9 @@ def _identities(audit: Audit) -> Iterator[Check]:
     yield "regret-decomposition", _equal(audit.regret, parts, scale), None, ""
     short = audit.total("b") - T[VALUE, 1:]
     parts_g = audit.total("b") - T[ESTIMATE, 1:] - T[IOTA_PATH, 1:] + T[MARTINGALE, 1:]
-    k = int(np.abs(short - parts_g).argmax())
-    form = _equal(float(short[k]), float(parts_g[k]), scale)
+    forms = [_equal(float(x), float(y), scale) for x, y in zip(short, parts_g, strict=True)]
+    broken = [form for form in forms if not form.holds]
+    form = (broken or sorted(forms, key=lambda form: -abs(form.left or 0.0)))[0]
     yield "violation-decomposition", form, None, ""
 
 
@@ -143,7 +144,8 @@ def _steps(audit: Audit) -> Iterator[Check]:
     yield "one-step-descent", *_both(audit, kernels.DESCENT), ""
     yield "primal-step", *_both(audit, kernels.PRIMAL), ""
     forms = _both(audit, kernels.VISITATION)
-    yield "visitation", *forms, "" if forms[0] else "the world never changes"
+    why = "the world never changes" if audit.world.H > 1 else "with one step there is no next state"
+    yield "visitation", *forms, "" if forms[0] else why
 
 
 def _estimates(audit: Audit) -> Iterator[Check]:
@@ -165,7 +167,9 @@ def _estimates(audit: Audit) -> Iterator[Check]:
     yield "self-normalised", noise, None, told if noise else why
     which = "features φ^m of Algorithm 2" if audit.linear else "one-hot features, Λ = diag(n + λ)"
     forms = _both(audit, kernels.ELLIPTICAL)
-    yield "elliptical-potential", *forms, which if forms[0] else last
+    lam = audit.agent.settings.lam
+    small = f"; lam = {lam:g}, where the lemma assumes at least 1" if lam < 1 else ""
+    yield "elliptical-potential", *forms, which + small if forms[0] else last
     form = _slacks(audit.checks[kernels.PROJECTION])
     yield "projection", form, None, which if form else last
 
@@ -292,9 +296,9 @@ def _theorems(audit: Audit) -> Iterator[Check]:
     ids = ("prediction-sum-r", "prediction-sum-g", "regret-bound", "violation-bound")
     constant = _bounds(audit, "printed", Constants())[0].numbers
     least = constant.get("C4", constant.get("C1", math.nan))
-    if math.isnan(least):
+    if not least > 0:
         for id in ids:
-            yield id, None, None, "no constant follows from the learner's bonus, no count bonus"
+            yield id, None, None, "no constant of the paper follows from the learner's bonus"
         return
     followed = Constants.followed(least, least)
     printed, repaired = (_bounds(audit, form, followed) for form in ("printed", "repaired"))
