@@ -1,0 +1,64 @@
+"""Gymnasium's CliffWalking where rain makes the edge slippery: get home, do not fall.
+
+Story
+    The grid of Gymnasium's CliffWalking-v1. The shortest way home leads along the edge of a cliff;
+    who falls starts again at the beginning. In dry weather every step goes where it is meant to; in
+    rain it goes to either side in two of three cases.
+States
+    48 cells, row by row from the top left, and one more, "over", where an ended episode stays.
+Actions
+    0 up, 1 right, 2 down, 3 left.
+Reward
+    1 for every step that is left when home is reached (Gymnasium's -1 per step, moved to [0, 1]).
+    Its -100 for a fall is not a reward here: falls are what the constraint is about.
+Utility and threshold
+    1 for every step that does not fall. The threshold H - `falls` allows `falls` expected falls per
+    episode.
+Drift
+    Transitions, rewards and utilities: rain comes and goes in `cycles` cosine waves, rain first.
+    The threshold stays.
+Knowledge
+    Some policy never falls, whatever the weather: `Slater(gamma)` with gamma up to `falls` holds.
+Source
+    The transition tables of Gymnasium's CliffWalking-v1.
+Version
+    0
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from safedrift import _check
+from safedrift.models import DriftingCMDP
+from safedrift.problems.toy_text import from_table, thawing
+
+
+def cliff_walking(
+    episodes: int = 20_000,
+    seed: int = 0,
+    *,
+    horizon: int = 30,
+    falls: float = 0.1,
+    cycles: float = 2.0,
+) -> DriftingCMDP:
+    """Return the cliff; see the module for its story. `seed` is not used: nothing is random."""
+    M = _check.integer("episodes", episodes)
+    H = _check.integer("horizon", horizon, lower=2)
+    falls = _check.positive("falls", falls, upper=H, closed=False)
+    _check.positive("cycles", cycles)
+    ground = [
+        from_table("CliffWalking-v1", H, on_the_path, H - falls, reward=one_step, is_slippery=rain)
+        for rain in (True, False)
+    ]
+    return DriftingCMDP(ground, thawing(M, cycles), thresholds=np.full((M, 1), H - falls))
+
+
+def on_the_path(s: int, a: int, after: int, reward: float, terminated: bool) -> float:
+    """0 for a step over the edge, which Gymnasium charges with -100."""
+    return 0.0 if reward == -100 else 1.0
+
+
+def one_step(s: int, a: int, after: int, reward: float, terminated: bool) -> float:
+    """-1 for every step, falls included."""
+    return -1.0
