@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from safedrift.cli import app
+from safedrift.problems import PROBLEMS
 
 SMALL = ["run", "random", "-n", "60", "-o", "states=3", "-o", "horizon=3", "-o", "gamma=0.2"]
 
@@ -75,7 +76,7 @@ def test_results_on_disk_are_not_lost(tmp_path):
     [
         (
             ["run", "mars"],
-            "problem must be one of 'maze', 'blend', 'thermostat', 'random'; got 'mars'",
+            f"problem must be one of {', '.join(map(repr, PROBLEMS))}; got 'mars'",
         ),
         (["run", "maze", "-o", "colour=red"], "option of maze must be one of"),
         (["run", "maze", "-o", "size"], "--option must be NAME=VALUE; got 'size'"),

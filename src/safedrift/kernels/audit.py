@@ -394,7 +394,7 @@ def examine_step(world, p, i, m, c, h, lv, settings, script, truth, ledger, work
             if least < ledger.least[column]:  # only then is its place ever asked for
                 ledger.least[column] = least
                 at = 0
-                while slack[j, at] > least:
+                while at + 1 < slack.shape[1] and slack[j, at] > least:
                     at += 1
                 out.where[i, column] = h * S * A + at
 

@@ -1,6 +1,6 @@
 """Named worlds. `make("maze", episodes=20_000, seed=0)` returns one, ready to simulate.
 
-`maze` and `random` are `DriftingCMDP`s, `blend` and `thermostat` are `LinearKernelCMDP`s.
+`blend` and `thermostat` are `LinearKernelCMDP`s, all others are `DriftingCMDP`s.
 """
 
 from __future__ import annotations
@@ -12,19 +12,37 @@ from typing import Any
 
 from safedrift import _check
 from safedrift.models import DriftingWorld
+from safedrift.problems.adversary import adversary
 from safedrift.problems.blend import blend
+from safedrift.problems.cliff_walking import cliff_walking
+from safedrift.problems.dosing import dosing
+from safedrift.problems.driving import driving
+from safedrift.problems.energy import energy
 from safedrift.problems.environment import register
+from safedrift.problems.frozen_lake import frozen_lake
+from safedrift.problems.inventory import inventory
 from safedrift.problems.maze import maze
+from safedrift.problems.queue import queue
 from safedrift.problems.random import random, with_gap
+from safedrift.problems.stationary import stationary
 from safedrift.problems.thermostat import thermostat
 
 __all__ = ["PROBLEMS", "describe", "make", "options", "with_gap"]
 
 PROBLEMS: dict[str, Callable[..., DriftingWorld]] = {
     "maze": maze,
+    "energy": energy,
+    "inventory": inventory,
+    "queue": queue,
+    "dosing": dosing,
+    "driving": driving,
+    "frozen_lake": frozen_lake,
+    "cliff_walking": cliff_walking,
     "blend": blend,
     "thermostat": thermostat,
     "random": random,
+    "adversary": adversary,
+    "stationary": stationary,
 }
 
 

@@ -34,6 +34,7 @@ import numpy as np
 from safedrift import _check
 from safedrift._check import FloatArray
 from safedrift.models import DriftingCMDP, TabularCMDP, drift, from_costs
+from safedrift.problems._outcomes import certain
 
 _MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 
@@ -65,7 +66,9 @@ def maze(
     for target in targets:
         rewards = np.zeros((H, S, 4))
         rewards[:, target] = 1.0
-        scenarios.append(TabularCMDP(transitions, rewards, utilities, thresholds, np.eye(S)[start]))
+        scenarios.append(
+            TabularCMDP(transitions, rewards, utilities, thresholds, certain(start, S))
+        )
     return DriftingCMDP(scenarios, drift.abrupt(M, len(scenarios), moves))
 
 

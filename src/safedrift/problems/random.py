@@ -32,6 +32,7 @@ from safedrift._check import FloatArray
 from safedrift.models import DriftingCMDP, TabularCMDP
 from safedrift.models import drift as paths
 from safedrift.oracles import safest_utilities, variation
+from safedrift.problems._outcomes import certain
 
 DRIFTS: dict[str, Callable[[int, int, int], FloatArray]] = {
     "stationary": lambda M, N, seed: paths.stationary(M, N),
@@ -128,7 +129,9 @@ def _draw(
 
 def _scenarios(P: FloatArray, r: FloatArray, g: FloatArray) -> list[TabularCMDP]:
     K, H, S = g.shape[1:4]
-    return [TabularCMDP(*parts, np.full(K, H), np.eye(S)[0]) for parts in zip(P, r, g, strict=True)]
+    return [
+        TabularCMDP(*parts, np.full(K, H), certain(0, S)) for parts in zip(P, r, g, strict=True)
+    ]
 
 
 def _pull_to_base(name: str, bank: FloatArray, have: float, wanted: float) -> None:

@@ -1,0 +1,37 @@
+"""Transitions told as outcomes: with probability chance[j], action a in state x leads to after[j].
+
+P_h(x' | x, a) = Σ_j chance[h,x,a,j] 1{after[h,x,a,j] = x'}
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.sparse import coo_array
+
+from safedrift._check import FloatArray
+from safedrift.models import Successors
+
+
+def outcomes(after: ArrayLike, chance: ArrayLike, H: int) -> Successors:
+    """Return successor lists; outcomes without chance are left out, equal ones are added up.
+
+    Parameters
+    ----------
+    after, chance : arrays (S, A, J) or (H, S, A, J), or such that they broadcast to it
+        Next states and their probabilities; without an axis of steps all steps are alike.
+    """
+    after, chance = np.broadcast_arrays(after, chance)
+    S, A, J = after.shape[-3:]
+    after, chance = (np.broadcast_to(x, (H, S, A, J)).ravel() for x in (after, chance))
+    row = np.repeat(np.arange(H * S * A), J)
+    P = coo_array((chance, (row, after)), shape=(H * S * A, S)).tocsr()
+    P.eliminate_zeros()
+    return Successors(P.indptr.astype(np.int64), P.indices.astype(np.int32), P.data)
+
+
+def certain(state: int, S: int) -> FloatArray:
+    """Return the distribution (S,) that is sure of one state."""
+    start = np.zeros(S)
+    start[state] = 1.0
+    return start

@@ -1,0 +1,111 @@
+"""Dose a drug so that it works and stays in the safe range, for patients who change.
+
+Story
+    A clinic gives a drug every few hours. It works only if enough of it is in the blood, and too
+    much of it does harm. The patients change over the months, in how fast they clear the drug and
+    in how strongly they respond to it. An episode is the stay of one patient; the population
+    drifts from stay to stay.
+States
+    Units of the drug in the blood just before a dose, 0 to `levels` - 1. A stay starts with 0.
+Actions
+    Dose 0, 1, ..., `largest` units.
+Transitions
+    With peak y = min(x + a, `levels` - 1), every unit stays in the blood until the next dose with
+    probability k, independently: x' ~ Binomial(y, k), so that the mean falls exponentially. Rapid,
+    normal and slow metabolisers keep k = 0.5, 0.65 and 0.8.
+Reward
+    Effect of the peak by the Hill equation y⁴/(e⁴ + y⁴), with half effect at e = 0.6 and 0.9 of the
+    safe limit for sensitive and tolerant patients.
+Utility and threshold
+    1 while the peak is within the safe limit, two thirds of the scale; above it falls linearly to 0
+    at the end of the scale. The threshold H - `harm` allows `harm` expected harm per stay.
+Drift
+    Transitions and rewards, on separate random walks of `step` per episode: clearance between
+    rapid, normal and slow metabolisers, response between sensitive and tolerant patients.
+    Utilities and threshold stay.
+Knowledge
+    Who gives nothing does no harm: `Slater(harm)` holds in every episode with equality, 0.25 with
+    the default options.
+Source
+    Made up; a one-compartment model with first-order elimination and the Hill equation.
+Version
+    0
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.stats import binom
+
+from safedrift import _check
+from safedrift._check import FloatArray
+from safedrift.models import DriftingCMDP, Successors, TabularCMDP, drift, from_costs
+from safedrift.problems._outcomes import certain, outcomes
+
+_KEEP = (0.5, 0.65, 0.8)  # rapid, normal, slow metabolisers
+_HALF = (0.6, 0.9)  # peak of half effect, sensitive and tolerant, as a share of the safe limit
+_HILL = 4
+
+
+def dosing(
+    episodes: int = 20_000,
+    seed: int = 0,
+    *,
+    levels: int = 13,
+    largest: int = 3,
+    horizon: int = 8,
+    harm: float = 0.25,
+    step: float = 0.005,
+) -> DriftingCMDP:
+    """Return the clinic; see the module for its story.
+
+    Parameters
+    ----------
+    seed
+        Of the two random walks.
+    levels
+        Units of the drug that are told apart: S = levels.
+    largest
+        Largest dose: A = largest + 1.
+    harm
+        Allowed expected harm per stay.
+    step
+        Size of a step of the random walks of the weights.
+    """
+    M, H = _check.integer("episodes", episodes), _check.integer("horizon", horizon)
+    S = _check.integer("levels", levels, lower=4)
+    largest = _check.integer("largest", largest, upper=S - 1)
+    harm = _check.positive("harm", harm, upper=H, closed=False)
+    step = _check.positive("step", step)
+    seed = _check.integer("seed", seed, lower=0)
+    clears, responds = (int(s) for s in np.random.SeedSequence(seed).generate_state(2))
+    peak = np.minimum(np.arange(S)[:, None] + np.arange(largest + 1), S - 1)
+    limit = 2 * (S - 1) // 3
+    harms = np.maximum(peak - limit, 0) / (S - 1 - limit)
+    costs = np.broadcast_to(harms, (1, H, *peak.shape))
+    utilities, threshold = from_costs(costs, np.array([harm]), H)
+    effects = [_effect(peak, share * limit, H) for share in _HALF]
+    start = certain(0, S)
+    scenarios = []
+    for keep, effect in zip(_KEEP, (*effects, effects[-1]), strict=True):
+        P = _elimination(peak, keep, H)
+        scenarios.append(TabularCMDP(P, effect, utilities, threshold, start))
+    response = np.zeros((M, len(_KEEP)))
+    response[:, : len(_HALF)] = drift.random_walk(M, len(_HALF), step, responds)
+    return DriftingCMDP(
+        scenarios, drift.random_walk(M, len(_KEEP), step, clears), reward_weights=response,
+        utility_weights=np.zeros(M, np.int64), thresholds=np.full((M, 1), threshold),
+    )  # fmt: skip
+
+
+def _elimination(peak: np.ndarray, keep: float, H: int) -> Successors:
+    """P of patients in whom a unit stays until the next dose with probability `keep`."""
+    left = np.arange(peak.max() + 1)
+    chance = binom.pmf(left, peak[..., None], keep)
+    return outcomes(left, chance / chance.sum(axis=-1, keepdims=True), H)
+
+
+def _effect(peak: np.ndarray, half: float, H: int) -> FloatArray:
+    """Reward (H, S, A) by the Hill equation."""
+    effect = peak**_HILL / (half**_HILL + peak**_HILL)
+    return np.broadcast_to(effect, (H, *peak.shape))
