@@ -25,7 +25,19 @@ def test_python_of_the_linear_guide_runs(tmp_path, monkeypatch):
     exec("\n".join(blocks), {})
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/linear.md", "docs/errata.md"])
+def test_python_of_the_guide_to_ones_own_world_runs():
+    text = (ROOT / "docs" / "your-own-world.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(block, {})
+
+
+PAGES = (
+    "README.md", "docs/linear.md", "docs/errata.md", "docs/rates.md", "docs/certificates.md",
+    "docs/your-own-world.md",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_files_of_the_pages_exist(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     links = re.findall(r"\]\(([^)#]+)\)", text)

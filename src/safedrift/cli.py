@@ -70,7 +70,11 @@ def _main() -> None:
 @app.command()
 def run(
     problem: Annotated[
-        str, typer.Argument(help="Name of a world ('safedrift problems' lists them).")
+        str,
+        typer.Argument(
+            help="Name of a world ('safedrift problems' lists them), or a file of your own: "
+            "world.npz, or world.py:make."
+        ),
     ],
     episodes: Annotated[
         int, typer.Option("--episodes", "-n", help="M, how many episodes.")
@@ -138,8 +142,12 @@ def run(
     - safedrift run maze --knowledge local-budgets --set eta=0.1 --out runs/first
     - safedrift run random -n 50000 -o states=8 -o drift=linear -o gamma=0.3
     - safedrift run random -n 100000 --mode printed (and read what it says)
+    - safedrift run my_world.npz
     """
-    name = f"{problem}-{mode.value}-{knowledge.value}-seed{seed}"
+    from safedrift.problems.files import is_file
+
+    own = Path(problem.partition(":")[0]).stem if is_file(problem) else problem
+    name = f"{own}-{mode.value}-{knowledge.value}-seed{seed}"
     with sentences(), _folder(out, force, name) as folder:
         result = _run(
             problem, episodes, seed, world_seed, knowledge, gamma, mode, rho, noisy, measure_every,
@@ -251,10 +259,16 @@ def _run(
     from safedrift.algorithms.parameters import OVERRIDES
     from safedrift.experiments.box import finer
     from safedrift.experiments.simulate import check_feasible
+    from safedrift.problems.files import is_file, load
 
     for name in overrides:
         _check.choice("override", name, OVERRIDES)
-    world = sd.problems.make(problem, episodes=episodes, seed=world_seed, **options)
+    if is_file(problem):
+        if options:
+            _check.fail("--option", "left out with a file of your own", ", ".join(options))
+        world = load(problem, episodes)
+    else:
+        world = sd.problems.make(problem, episodes=episodes, seed=world_seed, **options)
     _check.integer("measure_every", measure_every, upper=world.M)
     if gamma is not None:
         _check.positive("gamma", gamma)

@@ -1,0 +1,98 @@
+"""A world of your own from a file: arrays in an .npz, or a function in a .py.
+
+An .npz holds N scenarios and a path through them (axes as everywhere, K constraints, M episodes):
+
+    transitions  (N, H, S, A, S)    initial     (S,)
+    rewards      (N, H, S, A)       weights     (M, N) convex weights, or (M,) scenario numbers
+    utilities    (N, K, H, S, A)    thresholds  (M, K)
+
+It is read without pickle, so it cannot run code. `my_world.py:make` calls the function `make`,
+which must return a DriftingCMDP or a LinearKernelCMDP; if it takes `episodes`, it is told how many.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import zipfile
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+
+from safedrift import _check
+from safedrift.models import DriftingCMDP, DriftingWorld, TabularCMDP
+
+__all__ = ["ARRAYS", "is_file", "load"]
+
+ARRAYS = {
+    "transitions": (5,), "rewards": (4,), "utilities": (5,), "initial": (1,), "weights": (1, 2),
+    "thresholds": (2,),
+}  # fmt: skip
+
+
+def is_file(source: str) -> bool:
+    """Whether a problem is meant as a file and not as a name."""
+    return source.endswith(".npz") or ".py:" in source
+
+
+def load(source: str, episodes: int | None = None) -> DriftingWorld:
+    """Return the world in `my_world.npz`, or the one that `my_world.py:make` returns."""
+    world = _from_arrays(Path(source)) if source.endswith(".npz") else _called(source, episodes)
+    world.name = Path(source.partition(":")[0]).name
+    return world
+
+
+def _from_arrays(path: Path) -> DriftingCMDP:
+    if not path.is_file():
+        _check.fail("problem", "the name of a world or an existing file", path)
+    try:
+        with np.load(path, allow_pickle=False) as data:
+            arrays = {name: data[name] for name in data.files}
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} must be an .npz file of plain arrays; got {error}") from None
+    missing, unknown = set(ARRAYS) - set(arrays), set(arrays) - set(ARRAYS)
+    if missing or unknown:
+        told = [f"without {', '.join(sorted(missing))}"] if missing else []
+        told += [f"with unknown {', '.join(sorted(unknown))}"] if unknown else []
+        _check.fail(str(path), f"an .npz with {', '.join(ARRAYS)}", " and ".join(told))
+    for name, allowed in ARRAYS.items():
+        if arrays[name].ndim not in allowed:
+            axes = " or ".join(map(str, allowed))
+            _check.fail(f"{name} in {path}", f"an array of {axes} axes", arrays[name].shape)
+    N, M = len(arrays["transitions"]), len(arrays["weights"])
+    for name, length in (("rewards", N), ("utilities", N), ("thresholds", M)):
+        if len(arrays[name]) != length:
+            _check.fail(f"{name} in {path}", f"of length {length}", arrays[name].shape)
+    scenarios = []
+    for n in range(N):
+        P, r, g = (arrays[name][n] for name in ("transitions", "rewards", "utilities"))
+        try:
+            scenarios.append(TabularCMDP(P, r, g, arrays["thresholds"][0], arrays["initial"]))
+        except (ValueError, TypeError) as error:
+            raise type(error)(f"scenario {n} of {path}: {error}") from None
+    return DriftingCMDP(scenarios, arrays["weights"], thresholds=arrays["thresholds"])
+
+
+def _called(source: str, episodes: int | None) -> DriftingWorld:
+    text, _, name = source.rpartition(":")
+    path = Path(text)
+    if not path.is_file():
+        _check.fail("problem", "the name of a world or an existing file", path)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        _check.fail("problem", "a Python file", path)
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+        make = getattr(module, name, None)
+        if not callable(make):
+            _check.fail("problem", f"FILE.py:FUNCTION with a function of {path}", source)
+        takes = "episodes" in inspect.signature(make).parameters
+        world = make(episodes=episodes) if takes and episodes is not None else make()
+    except Exception as error:
+        raise ValueError(f"{source} failed: {type(error).__name__}: {error}") from error
+    if not isinstance(world, get_args(DriftingWorld)):
+        what = "a DriftingCMDP or a LinearKernelCMDP"
+        _check.fail(f"what {source} returns", what, type(world).__name__)
+    return world  # type: ignore[no-any-return]
