@@ -471,11 +471,13 @@ def panel(axes, rows, setting, quantity, shift):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("--out", type=Path, default=Path("docs"))
     parser.add_argument("--workers", type=int, default=2, help="processes")
     parser.add_argument("--from-csv", action="store_true", help="run nothing, read rates.csv")
     given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
     if not given.from_csv:
         write_csv(study(given.workers), given.out / "rates.csv")
     rows = read_csv(given.out / "rates.csv")

@@ -496,7 +496,7 @@ def linear_kernel(psi, theta):
 
 def audit(
     *, worlds, fresh, stars, script, thresholds, initial, drift, alpha, L, eta, xi, chi, lagged,
-    feed, W, lam, LV, bonus=None, halved=False, features=None,
+    feed, W, lam, LV, bonus=None, halved=False, features=None, local=False,
 ):  # fmt: skip
     """The lemmas on single episodes: residuals of identities, slacks (printed, repaired), terms.
 
@@ -506,6 +506,7 @@ def audit(
     drift : "P_l2", "P_l1" (M, H), "c_l2", "c_l1" (M, 1+K, H), changes from the episode before, as
         the printed and the repaired lemmas measure them
     bonus, halved : of Algorithm 3 as in `propd_ppo`, and whether it is twice the paper's Γ
+    local : whether the learner is told local budgets
     features : of Algorithm 2 as in `propd_ppo_linear`: psi, phi, beta, beta_r, spread_P, spread_g
     Returns "terms" (M, 8, 1+K), "fed" (M, K), "star_change" (M, H), and for each statement its
     residuals (M,) or slacks (M, 2).
@@ -563,7 +564,8 @@ def audit(
             parts = counted_parts(past, V, lam, bonus, halved, inside, (H, S, A, K))
         else:
             parts = regressed_parts(past, V, lam, features, m // W, inside, K)
-        found |= error_slacks(P, signals, V, q[m], parts, inside, LV[m // W], features, W)
+        told = LV[m // W], local
+        found |= error_slacks(P, signals, V, q[m], parts, inside, *told, features, W)
 
         entry = {"pairs": list(zip(*path, strict=True)), "signals": values[m], "states": states[m]}
         if features is not None:
@@ -710,7 +712,7 @@ def regressed_parts(past, V, lam, features, block, inside, K):
     return parts
 
 
-def error_slacks(P, signals, V, q, parts, inside, LV, features, W):
+def error_slacks(P, signals, V, q, parts, inside, LV, local, features, W):
     """Residual of Q, and the slacks of every bound on ι and on its two parts."""
     C, H, S, A = q.shape
     K = len(signals) - 1
@@ -733,9 +735,9 @@ def error_slacks(P, signals, V, q, parts, inside, LV, features, W):
             ahead = P[h] @ V[c, h + 1]
             iota = signals[c, h] + ahead - q[c, h]
             drift_P, drift = factor_P * inside["P_l2"].sum(), factor * inside["c_l2"][c].sum()
-            total, local = drift_P + drift, c >= 1 and lv > 0
-            sides = [(0.0 if local else total,
-                      -2 * part["bonus"] - (2 * total if local else total))]  # fmt: skip
+            total, kept = drift_P + drift, local and c >= 1
+            sides = [(0.0 if kept else total,
+                      -2 * part["bonus"] - (2 * total if kept else total))]  # fmt: skip
             true = part["drift_P"] + part["drift"]
             sides.append((np.maximum(true - part["covered"] - lv, 0),
                           -2 * part["bonus"] - true - lv))  # fmt: skip

@@ -67,7 +67,7 @@ def world_of(kind, **options):
 def played(world, agent, seed=0, noisy=False):
     """Certificates and the whole transcript of a run."""
     parts = []
-    found = certify(world, agent, seed, noisy=noisy, witness=parts.append)
+    found = certify(world, agent, seed, noisy=noisy, witness=lambda part, *_: parts.append(part))
     scripts = [transcript(part) for part in parts]
     return found, Transcript(*(np.concatenate(arrays) for arrays in zip(*scripts, strict=True)))
 
@@ -131,7 +131,7 @@ def naive_audit(world, agent, script):
              for norm in ("l2", "l1")} | {n: changes[n] for n in ("P_l2", "P_l1")}  # fmt: skip
     told = {name: getattr(s, name) for name in ("alpha", "L", "eta", "xi", "chi", "lagged", "W",
                                                 "lam", "LV")}  # fmt: skip
-    told["feed"] = FEEDS[s.feed]
+    told |= {"feed": FEEDS[s.feed], "local": isinstance(agent.knowledge, sd.LocalBudgets)}
     if agent.features is not None:
         psi, phi = dense_features(world)
         names = ("beta", "beta_r", "spread_P", "spread_g")

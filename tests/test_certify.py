@@ -9,9 +9,12 @@ import pytest
 from typer.testing import CliRunner
 
 import safedrift as sd
-from builders import build_linear, linear_world, small_world
+from builders import BUDGETS, build_linear, dense_weights, linear_world, small_world
+from conftest import rebuilt
 from safedrift.cli import app
-from safedrift.theory import Certificates
+from safedrift.experiments.certify import transcript
+from safedrift.experiments.simulate import play_chunks
+from safedrift.theory import Audit, Certificates, Constants, bounds, certificates
 
 
 def refused(message):
@@ -70,10 +73,9 @@ def test_a_run_is_certified_from_memory_and_from_its_file(tmp_path, kind, knowle
     run = sd.simulate(world, learner(world, knowledge, "practical"), seed=3, noisy=True)
     found = run.certify()
     assert found.identities_hold
-    assert (
-        found.record()
-        == sd.certify(world, learner(world, knowledge, "practical"), seed=3, noisy=True).record()
-    )
+    directly = sd.certify(world, learner(world, knowledge, "practical"), seed=3, noisy=True)
+    assert found.items == directly.items
+    assert found.info == directly.info | {"run": run.digest}
     run.to_parquet(tmp_path / "run.parquet")
     again = sd.Run.from_parquet(tmp_path / "run.parquet")
     assert again.world is None
@@ -97,19 +99,40 @@ def test_another_world_or_seed_is_noticed():
     world = small_world(M=40, drift="random_walk")
     run = sd.simulate(world, learner(world, "slater", "practical"), seed=1)
     other = small_world(M=40, drift="random_walk", seed=5)
-    with refused("world must be the one of this run, which can then be played again; got mu = "):
+    with refused("world must be the one of this run; got other thresholds"):
         run.certify(other)
+    scenarios = [rebuilt(c, rewards=c.rewards / 2) for c in world.scenarios]
+    weights = dense_weights(world.transition_path, len(scenarios))
+    poorer = sd.DriftingCMDP(scenarios, weights, thresholds=world.thresholds)
+    with refused("world must be the one of this run, which can then be played again; got "):
+        run.certify(poorer)
     with refused("world must be the one of this run"):
         replace(run, info=run.info | {"seed": 2}).certify()
     with refused("world must be of the run's sizes"):
         run.certify(small_world(M=41))
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["mu", "reward", "utility", "optimal_reward", "estimated_reward", "estimated_utility",
+     "observed"],
+)  # fmt: skip
+def test_a_number_that_was_changed_is_noticed(name):
+    """Also in mode repaired, where the multiplier may be 0 throughout."""
+    world = small_world(M=20)
+    run = sd.simulate(world, learner(world, "slater", "repaired"))
+    changed = np.array(getattr(run, name))
+    changed[7] += 0.01
+    with refused(f"world must be the one of this run, which can then be played again; got {name}"):
+        replace(run, **{name: changed}).certify()
+
+
 def test_a_run_measured_now_and_then_is_certified_whole():
     world = small_world(M=40, drift="random_walk")
     agent = learner(world, "slater", "practical")
     one, other = sd.simulate(world, agent), sd.simulate(world, agent, measure_every=7)
-    assert one.certify().record() == other.certify().record()
+    assert one.certify().items == other.certify().items
+    assert one.digest != other.digest
 
 
 def test_progress_is_told():
@@ -126,6 +149,53 @@ def test_an_infeasible_episode_is_named():
     thresholds[4] = world.H
     with refused("world must be feasible in every episode; got no safe policy in episode 4"):
         sd.certify(world.with_thresholds(thresholds), learner(world, "slater", "practical"))
+
+
+def test_optimism_is_asked_of_a_learner_with_local_budgets_even_where_lv_is_zero():
+    """ι_g ≤ 0 as printed, at every step: no weaker than with the drift that it knows."""
+    for kind in ("tabular", "linear"):
+        world = small_world(M=60, drift="random_walk")
+        world = world.as_linear_kernel() if kind == "linear" else world
+        told = sd.local_budgets(world, "l1")
+        found = sd.certify(world, sd.PROPDPPO.for_problem(world, told, W=20))
+        assert found["optimism"].maths == "ι_g ≤ 0"
+        assert found["optimism"].printed.slack <= found["optimism"].repaired.slack
+        assert found["optimism"].printed.slack < 0
+
+
+@pytest.mark.parametrize("form", ["printed", "repaired"])
+def test_certificates_of_the_theorems_are_the_terms_of_the_bounds(form):
+    world = small_world(M=60, K=2, drift="random_walk")
+    told = sd.local_budgets(world, "l1")
+    agent = sd.PROPDPPO.for_problem(world, told, mode="repaired", budgets=BUDGETS, rho=0.4, W=15)
+    audit = Audit(world, agent)
+    for part in play_chunks(world, agent.fresh(1), 1, False, np.arange(60), logged=True):
+        audit.feed(transcript(part))
+    found = certificates(audit)
+    least = bounds(agent.sizes, told, audit.budgets, agent.parameters)[0].numbers["C4"]
+    regret, violation = bounds(
+        agent.sizes, told, audit.budgets, agent.parameters, form=form,
+        constants=Constants.followed(least, least),
+    )  # fmt: skip
+    terms = {term.name: term.value for term in regret.terms}
+    errors = terms["estimation"] + terms["drift of transitions in windows"]
+    errors += terms["drift of rewards and utilities in windows"]
+    played = sum(term.value for term in violation.terms if term.name.endswith("utilities")
+                 and not term.name.startswith("chance") and "rewards" not in term.name)  # fmt: skip
+    played += sum(t.value for t in violation.terms
+                  if t.name == "drift of rewards and utilities in windows, utilities")  # fmt: skip
+    short = audit.total("b") - audit.terms[0, 1:]
+    path = -audit.terms[3, 1:]
+    for id, left, right in (
+        ("prediction-sum-r", None, errors), ("prediction-sum-g", path.max(), played),
+        ("regret-bound", audit.regret, regret.total),
+        ("violation-bound", max(short.max(), 0), violation.total),
+    ):  # fmt: skip
+        got = getattr(found[id], form)
+        assert got.right == pytest.approx(right, rel=1e-12), id
+        if left is not None:
+            assert got.left == pytest.approx(left, rel=1e-12), id
+    assert path.max() != pytest.approx(path.min())
 
 
 # ---------------------------------------------------------------- the command
@@ -177,11 +247,44 @@ def test_bad_input_is_told_in_a_sentence_and_nothing_is_lost(folder):
         assert message in done.stderr
         assert "Traceback" not in done.stderr
     assert (folder / "report.html").read_bytes() == kept
+    for text in ('{"certificates": 3}', "[]", "no json"):
+        (folder / "certificates.json").write_text(text)
+        assert command("report", folder).exit_code == 2
     (folder / "certificates.json").write_text('{"certificates": 3}')
     done = command("report", folder)
     assert done.exit_code == 2
     assert "must be what 'safedrift certify' wrote" in done.stderr
     assert (folder / "report.html").read_bytes() == kept
+
+
+def test_certificates_of_another_run_stay_out_of_the_page(folder):
+    assert command("certify", folder).exit_code == 0
+    kept = (folder / "certificates.json").read_bytes()
+    again = ("run", "random", "-n", 50, "-o", "states=4", "--seed", 9, "--out", folder, "--force")
+    assert command(*again).exit_code == 0
+    assert not (folder / "certificates.json").exists()
+    (folder / "certificates.json").write_bytes(kept)
+    done = command("report", folder)
+    assert done.exit_code == 0
+    assert "certificates.json is of another run" in done.stderr
+    assert 'id="lemmas"' not in (folder / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"parameters": {}}, {"knowledge": {}}, {"knowledge": "x"}, {"sizes": [1]}, {"seed": "a"},
+        {"noisy": None},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_run_with_damaged_settings_is_told(folder, change):
+    run = sd.Run.from_parquet(folder / "run.parquet")
+    replace(run, info=run.info | change).to_parquet(folder / "run.parquet")
+    for name in ("certify", "report"):
+        done = command(name, folder)
+        assert done.exit_code == 2
+        assert "must be a run written by Run.to_parquet" in " ".join(done.stderr.split())
 
 
 def test_a_world_on_a_box_is_refused(tmp_path):

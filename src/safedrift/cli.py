@@ -153,6 +153,7 @@ def run(
             problem, episodes, seed, world_seed, knowledge, gamma, mode, rho, noisy, measure_every,
             _pairs("option", option), _pairs("set", set_),
         )  # fmt: skip
+        (folder / "certificates.json").unlink(missing_ok=True)  # of the run that was here before
         result.to_parquet(folder / "run.parquet")
         result.report(folder / "report.html")
         summary = _plain(result.summary())
@@ -191,8 +192,12 @@ def report(
 
     with sentences():
         path = run_file(source)
+        found = Run.from_parquet(path)
         known = _certificates(path.with_name("certificates.json"))
-        page = Run.from_parquet(path).report(out or path.with_name("report.html"), known)
+        if known is not None and known.info.get("run") != found.digest:
+            _err.print("certificates.json is of another run and left out; certify this one again")
+            known = None
+        page = found.report(out or path.with_name("report.html"), known)
         Console().print(str(page), markup=False, highlight=False, soft_wrap=True)
 
 
@@ -211,7 +216,9 @@ def _certificates(path: Path) -> Any:
     if not path.is_file():
         return None
     try:
-        return Certificates.from_record(json.loads(path.read_text(encoding="utf-8")))
+        found = Certificates.from_record(json.loads(path.read_text(encoding="utf-8")))
+        str(found)  # whether all that is shown is there
+        return found
     except (ValueError, TypeError, KeyError, AttributeError):
         raise Told(f"{path} must be what 'safedrift certify' wrote; got another file") from None
 
@@ -419,8 +426,11 @@ def _plain(value: Any) -> Any:
 def write_text(path: Path, text: str) -> None:
     """Write a file, whole or not at all."""
     partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _show(summary: dict[str, Any], folder: Path) -> None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
 
 from safedrift import _check
+from safedrift._check import FloatArray
 from safedrift.algorithms import PROPDPPO, Parameters, Sizes, Slater
 from safedrift.experiments.run import Run
 from safedrift.experiments.simulate import Chunk, Progress, check_sizes, play_chunks, seeds
@@ -47,13 +49,14 @@ def certify(
     progress
         Called as progress("certifying", done, total).
     witness
-        Called with each `Chunk` that was played; for checks of one's own.
+        Called with each `Chunk` that was played, the exact values (B, 1+K) of its policies and
+        V_r* (B,); for checks of one's own.
     """
     _check.kind("world", world, get_args(DriftingWorld))
     _check.kind("agent", agent, PROPDPPO)
     _check.kind("noisy", noisy, bool)
     seed = _check.integer("seed", seed, lower=0)
-    audit = Audit(world, agent, p=p)
+    audit = Audit(world, agent, p=p, noisy=noisy)
     check_sizes(world, agent)
     report = progress or (lambda stage, done, total: None)
     learner = agent.fresh(seeds(seed)["learner"])
@@ -64,14 +67,15 @@ def certify(
         work.result()
         report("certifying", done, world.M)
 
+    def audited(part: Chunk) -> None:
+        values, best = audit.feed(transcript(part))
+        if witness is not None:
+            witness(part, values, best)
+
     # One audit after the other, beside the play of the next chunk.
     with ThreadPoolExecutor(1) as pool:
         for part in play_chunks(world, learner, seed, noisy, np.arange(world.M), logged=True):
-            if witness is not None:
-                witness(part)
-            waiting.append(
-                (pool.submit(audit.feed, transcript(part)), part.first + len(part.record.mu))
-            )
+            waiting.append((pool.submit(audited, part), part.first + len(part.record.mu)))
             if len(waiting) > 1:
                 settle()
         while waiting:
@@ -90,23 +94,37 @@ def certify_run(
     world = _world_of(run) if world is None else world
     _check.kind("world", world, get_args(DriftingWorld))
     agent = _agent_of(run, world)
-    place = {int(m): i for i, m in enumerate(run.episodes)}
+    if not np.array_equal(run.thresholds, world.thresholds[run.episodes]):
+        _check.fail("world", "the one of this run", "other thresholds")
+    K = world.K
 
-    def compare(part: Chunk) -> None:
-        for e, mu in enumerate(part.record.mu):
-            i = place.get(part.first + e)
-            if i is not None and not np.allclose(mu, run.mu[i], rtol=1e-9, atol=1e-12):
+    def compare(part: Chunk, values: FloatArray, best: FloatArray) -> None:
+        """What is played now is what the run has on record."""
+        B = len(part.record.mu)
+        start, stop = np.searchsorted(run.episodes, (part.first, part.first + B))
+        at = run.episodes[start:stop] - part.first
+        record = part.record
+        for name, found in (
+            ("mu", record.mu), ("estimated_reward", record.v_start[:, 0]),
+            ("estimated_utility", record.v_start[:, 1 : 1 + K]), ("observed", record.returns),
+            ("reward", values[:, 0]), ("utility", values[:, 1:]), ("optimal_reward", best),
+        ):  # fmt: skip
+            kept, now = getattr(run, name)[start:stop], found[at]
+            off = ~np.isclose(now, kept, rtol=1e-9, atol=1e-9)
+            if off.any():
+                i = int(np.argwhere(off)[0][0])
                 _check.fail(
                     "world",
                     "the one of this run, which can then be played again",
-                    f"mu = {mu.tolist()} instead of {run.mu[i].tolist()} in episode "
-                    f"{part.first + e} (the run was made with safedrift {run.info['version']})",
+                    f"{name} = {now[i]} instead of {kept[i]} in episode {run.episodes[start + i]} "
+                    f"(the run was made with safedrift {run.info.get('version', '?')})",
                 )
 
-    return certify(
+    found = certify(
         world, agent, run.info["seed"], noisy=run.info["noisy"], p=p, progress=progress,
         witness=compare,
     )  # fmt: skip
+    return replace(found, info=found.info | {"run": run.digest})
 
 
 def _world_of(run: Run) -> DriftingWorld:

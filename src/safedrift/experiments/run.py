@@ -10,6 +10,7 @@ unmeasured ones after it.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -253,6 +254,13 @@ class Run:
 
     # ------------------------------------------------------------ files
 
+    @property
+    def digest(self) -> str:
+        """Sixteen characters that tell this run from others, in memory and on disk."""
+        info = json.dumps(self.info, sort_keys=True, allow_nan=True).encode()
+        numbers = b"".join(getattr(self, name).tobytes() for name in ("mu", "reward", "observed"))
+        return hashlib.sha256(info + numbers).hexdigest()[:16]
+
     def to_parquet(self, path: str | Path) -> None:
         """Write arrays and info to one Parquet file."""
         columns = {}
@@ -286,7 +294,12 @@ class Run:
             info = json.loads(raw)
             if info.pop("format") != FORMAT:
                 _check.fail(str(path), f"of run format {FORMAT}", "another format")
-            missing = [key for key in _INFO if key not in info]
+            missing = [key for key, kind in _INFO.items() if not isinstance(info.get(key), kind)]
+            parts = info.get("parameters")
+            if isinstance(parts, dict):
+                missing += [key for key in _PARTS if not isinstance(parts.get(key), dict)]
+            if not missing and "name" not in info["knowledge"]:
+                missing = ["knowledge"]
         except (json.JSONDecodeError, AttributeError, TypeError, KeyError):
             _check.fail(str(path), whole, "one with unreadable settings")
         if missing:
@@ -329,7 +342,11 @@ class Run:
         return write_page(self, path, certificates)
 
 
-_INFO = ("problem", "agent", "sizes", "knowledge", "parameters", "seed", "noisy", "measure_every")
+_INFO: dict[str, Any] = {
+    "problem": (str, type(None)), "agent": str, "sizes": dict, "knowledge": dict,
+    "parameters": dict, "seed": int, "noisy": bool, "measure_every": int,
+}  # fmt: skip
+_PARTS = ("improvement", "dual", "evaluation")
 
 
 def _column(path: str | Path, table: pa.Table, name: str) -> np.ndarray:

@@ -359,7 +359,7 @@ def examine_step(world, p, i, m, c, h, lv, settings, script, truth, ledger, work
                 terms[MARTINGALE, c] -= (q[s, a] - signal - P_pi) - (Pm - P_pi)
             # The lemmas on ι and on bonuses, as printed,
             b, total = bonus[s, a], printed + printed_P
-            local = c >= 1 and lv > 0.0
+            local = c >= 1 and truth.local
             upper = 0.0 if local else total
             lower = -2.0 * b - (2.0 * total if local else total)
             off_P, off = abs(ahead[s, a] - Pm), abs(mean[s, a] - signal)

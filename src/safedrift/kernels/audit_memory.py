@@ -48,6 +48,7 @@ class Truth(NamedTuple):
     fresh: NDArray[np.bool_]  # (B,) whether the world differs from that of the episode before
     policies: FloatArray  # (n, H, S, A)
     change: FloatArray  # (B, 2, H) ‖ΔP_h‖: what the printed lemma multiplies, and l1
+    local: bool  # whether the learner is told local budgets
     # What the lemmas add for the drift inside a W-block, due to P and to the signal.
     printed_P: FloatArray  # (blocks, H)
     printed: FloatArray  # (blocks, 1+K, H)
@@ -166,12 +167,4 @@ def make_findings(B: int, H: int, K: int) -> Findings:
     return Findings(
         np.zeros((B, COLUMNS)), np.zeros((B, COLUMNS), np.int64), np.zeros((B, COLUMNS), np.int64),
         np.zeros((B, TERMS, 1 + K)), np.zeros((B, K)), np.zeros((B, H)),
-    )  # fmt: skip
-
-
-def make_transcript(B: int, H: int, S: int, A: int, K: int, C: int) -> Transcript:
-    """Return room for what a learner does in B episodes."""
-    return Transcript(
-        np.zeros((B, H, S, A)), np.zeros((B, C, H, S, A)), np.zeros((B, C)), np.zeros((B, K)),
-        np.zeros((B, H), np.int64), np.zeros((B, H), np.int64), np.zeros((B, 1 + K, H)),
     )  # fmt: skip

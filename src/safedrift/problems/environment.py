@@ -5,7 +5,7 @@ at episode 0. An episode lasts H steps and then terminates: the horizon belongs 
 Rewards are those of the world; utilities, of which the expected sum must reach the threshold, are
 in `info`:
 
-    info["utility"]    (K,) g_k(x, a) of the step just made; zero after a reset
+    info["utility"]    (K,) g_k(x, a) of the step just made; utility and cost are 0 after a reset
     info["threshold"]  (K,) b_m
     info["cost"]       (K,) 1 - utility, for those who think in costs: their sum may be at most
                        H - threshold
@@ -17,7 +17,7 @@ policy that wants it finds it in `info`.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import gymnasium
 import numpy as np
@@ -65,6 +65,7 @@ class DriftingEnv(gymnasium.Env[Any, Any]):
             problem = make(problem, episodes, world_seed, **options)
         elif options:
             _check.fail("options", "none with a world of your own", ", ".join(options))
+        _check.kind("problem", problem, get_args(DriftingWorld))
         self.world = problem
         self.noisy = _check.kind("noisy", noisy, bool)
         self.render_mode = render_mode
@@ -99,7 +100,8 @@ class DriftingEnv(gymnasium.Env[Any, Any]):
         else:
             self._today = self.world.at(self.episode)
             self._state = self._drawn(np.arange(self.world.S), self.world.initial)
-        return self._observation(), self._info(np.zeros(self.world.K))
+        nothing = np.zeros(self.world.K)
+        return self._observation(), self._info(nothing) | {"cost": nothing.copy()}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Make one step; the last of H terminates the episode."""
@@ -107,6 +109,8 @@ class DriftingEnv(gymnasium.Env[Any, Any]):
             raise RuntimeError("step was called before reset")
         if self._step >= self.world.H:
             raise RuntimeError(f"the episode of H = {self.world.H} steps is over; call reset")
+        if isinstance(action, np.ndarray) and action.ndim == 0:
+            action = action[()]
         a = _check.integer("action", action, lower=0, upper=self.world.A - 1)
         means = self._signals(a)
         values = means

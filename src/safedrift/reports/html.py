@@ -11,7 +11,7 @@ __all__ = ["math", "table"]
 
 def math(text: str) -> str:
     """HTML of a text in which _x and _{…} are subscripts, ^x and ^{…} superscripts."""
-    text = re.sub(r"_(?:\{(.+?)\}|(\w))", r"<sub>\1\2</sub>", escape(text))
+    text = re.sub(r"_(?:\{(.+?)\}|(\w|\*))", r"<sub>\1\2</sub>", escape(text))
     return re.sub(r"\^(?:\{(.+?)\}|(-?\w))", r"<sup>\1\2</sup>", text)
 
 

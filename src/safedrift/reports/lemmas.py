@@ -37,7 +37,7 @@ def _said(c: Certificate) -> str:
     erratum = f" Errata {escape(c.erratum)}." if c.erratum else ""
     note = f'<br><span class="quiet">{escape(c.note)}</span>' if c.note else ""
     return (
-        f"<b>{escape(c.label)}</b> <code>{escape(c.id)}</code><br>{math(c.words)} ({c.kind})."
+        f"<b>{math(c.label)}</b> <code>{escape(c.id)}</code><br>{math(c.words)} ({c.kind})."
         f'{erratum}<br><span class="maths">{math(c.maths)}</span>{note}'
     )
 

@@ -17,7 +17,7 @@ import numpy as np
 from safedrift import _check
 from safedrift._check import FloatArray
 from safedrift.algorithms import PROPDPPO
-from safedrift.algorithms.knowledge import Budgets, block_sums
+from safedrift.algorithms.knowledge import Budgets, Slater, block_sums
 from safedrift.algorithms.linear_parameters import Dimensions
 from safedrift.kernels import audit as loops
 from safedrift.kernels import audit_memory as kernels
@@ -27,6 +27,13 @@ from safedrift.oracles import optimal_policies, variation
 __all__ = ["Audit", "Place", "Slacks"]
 
 BUCKETS = 4096
+
+
+# Of (h, x, a), how much is there to tell of a place; all by default.
+_DEPTH = dict.fromkeys((kernels.ELLIPTICAL, kernels.ELLIPTICAL + 1, kernels.PROJECTION), 1)
+_DEPTH |= {kernels.NORMALISED: 1}
+_DEPTH |= dict.fromkeys((kernels.DESCENT, kernels.DESCENT + 1), 2)
+_DEPTH |= dict.fromkeys((kernels.VISITATION, kernels.VISITATION + 1), 2)
 
 
 class Place(NamedTuple):
@@ -69,13 +76,17 @@ class Slacks:
 class Audit:
     """What is known about a run after the episodes fed so far."""
 
-    def __init__(self, world: DriftingWorld, agent: PROPDPPO, *, p: float = 0.05) -> None:
+    def __init__(
+        self, world: DriftingWorld, agent: PROPDPPO, *, p: float = 0.05, noisy: bool = False
+    ) -> None:
         box = getattr(world, "box", None)
         if box is not None:
             _check.fail("world", "one with finitely many states to be certified", "one on a box")
         self.world, self.agent = world, agent
         self.p = _check.positive("p", p, upper=1.0, closed=False)
+        self.noisy = _check.kind("noisy", noisy, bool)
         self.done = 0
+        self.changes = 0  # episodes whose world differs from that of the episode before
         self.checks = [Slacks(world.M) for _ in range(kernels.COLUMNS)]
         self.extra: dict[str, Slacks] = defaultdict(lambda: Slacks(world.M))
         self.sums: dict[str, Any] = defaultdict(float)
@@ -116,8 +127,13 @@ class Audit:
 
     # ------------------------------------------------------------ feeding
 
-    def feed(self, script: kernels.Transcript) -> None:
-        """Take the transcript of the next episodes."""
+    def feed(self, script: kernels.Transcript) -> tuple[FloatArray, FloatArray]:
+        """Take the transcript of the next B episodes.
+
+        Returns
+        -------
+        Exact values (B, 1+K) of their policies, and V_r* (B,).
+        """
         script = self._checked(script)
         B = script.mu.shape[0]
         episodes = np.arange(self.done, self.done + B)
@@ -141,7 +157,9 @@ class Audit:
             )  # fmt: skip
         self._keep(out)
         self._add(script.mu, optima, out)
+        self.changes += int(truth.fresh[1:].sum() + (truth.fresh[0] and self.done > 0))
         self.done += B
+        return out.terms[:, kernels.VALUE], optima.value
 
     def _checked(self, script: kernels.Transcript) -> kernels.Transcript:
         """Refuse arrays that do not fit: compiled code would read past their ends."""
@@ -219,19 +237,20 @@ class Audit:
         scale = 1.0 if self.dimensions is None else np.sqrt(self.dimensions.d1)
         change = np.stack([scale * self.drift.P[episodes], self.drift_l1.P[episodes]], axis=1)
         place = np.asarray(place, np.int64)
-        return kernels.Truth(place, fresh, policies, change, *self._blocks), optima
+        local = not isinstance(self.agent.knowledge, Slater)
+        return kernels.Truth(place, fresh, policies, change, local, *self._blocks), optima
 
     def _keep(self, out: kernels.Findings) -> None:
         S, A = self.world.S, self.world.A
         for column, kept in enumerate(self.checks):
             sign = -1.0 if column < kernels.RESIDUALS else 1.0
-            where = out.where[:, column]
+            where, depth = out.where[:, column], _DEPTH.get(column, 3)
 
-            def at(i: int, where: np.ndarray = where) -> Place:
+            def at(i: int, where: np.ndarray = where, depth: int = depth) -> Place:
                 if where[i] < 0:
                     return Place(self.done + i)
                 h, pair = divmod(int(where[i]), S * A)
-                return Place(self.done + i, h, *divmod(pair, A))
+                return Place(self.done + i, *(h, *divmod(pair, A))[:depth])
 
             kept.add(self.done, sign * out.worst[:, column], at, int(out.broken[:, column].sum()))
 

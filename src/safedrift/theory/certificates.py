@@ -127,8 +127,8 @@ class Certificates:
         ]
 
     def __str__(self) -> str:
-        head = ("id", "in the paper", "kind", "result", "slack", "where")
-        rows = [head, *self.rows()]
+        head = ("statement", "kind", "result", "slack (printed | repaired)", "where")
+        rows = [head, *((id, *rest) for id, _, *rest in self.rows())]
         widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
         return "\n".join(
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -125,8 +125,8 @@ def _identities(audit: Audit) -> Iterator[Check]:
     short = audit.total("b") - T[VALUE, 1:]
     parts_g = audit.total("b") - T[ESTIMATE, 1:] - T[IOTA_PATH, 1:] + T[MARTINGALE, 1:]
     forms = [_equal(float(x), float(y), scale) for x, y in zip(short, parts_g, strict=True)]
-    broken = [form for form in forms if not form.holds]
-    form = (broken or sorted(forms, key=lambda form: -abs(form.left or 0.0)))[0]
+    failing = [form for form in forms if not form.holds]
+    form = max(failing or forms, key=lambda form: form.slack if failing else abs(form.left or 0.0))
     yield "violation-decomposition", form, None, ""
 
 
@@ -141,9 +141,10 @@ def _chance(audit: Audit) -> Iterator[Check]:
 
 def _steps(audit: Audit) -> Iterator[Check]:
     """One mirror step, the mirror steps of one episode, one change of the world."""
-    yield "one-step-descent", *_both(audit, kernels.DESCENT), ""
-    yield "primal-step", *_both(audit, kernels.PRIMAL), ""
-    forms = _both(audit, kernels.VISITATION)
+    M, H = audit.world.M, audit.world.H
+    yield "one-step-descent", *_both(audit, kernels.DESCENT, M * H), ""
+    yield "primal-step", *_both(audit, kernels.PRIMAL, M), ""
+    forms = _both(audit, kernels.VISITATION, max(audit.changes * (H - 1), 1))
     why = "the world never changes" if audit.world.H > 1 else "with one step there is no next state"
     yield "visitation", *forms, "" if forms[0] else why
 
@@ -152,10 +153,7 @@ def _estimates(audit: Audit) -> Iterator[Check]:
     """Prediction errors, bonuses, potentials."""
     M, H, S, A, K = audit.agent.sizes
     places = float(M * H * S * A)
-    told = f"p/2 = {audit.p / 2:g} is the probability of a run in which it may fail anywhere"
-    parameters = audit.agent.parameters
-    if parameters.mode == "practical" or parameters.overrides.get("bonus_scale", 1.0) < 1:
-        told = "this learner's bonus is no confidence bound (errata E9)"
+    told = _confidence(audit)
     yield "prediction-error", *_both(audit, kernels.PREDICTION, places * (1 + K)), told
     yield "optimism", *_both(audit, kernels.OPTIMISM, places * K), told
     last = "" if H > 1 else "with one step there is no next state"
@@ -166,12 +164,25 @@ def _estimates(audit: Audit) -> Iterator[Check]:
     why = last if audit.linear else "Algorithm 3 regresses nothing"
     yield "self-normalised", noise, None, told if noise else why
     which = "features φ^m of Algorithm 2" if audit.linear else "one-hot features, Λ = diag(n + λ)"
-    forms = _both(audit, kernels.ELLIPTICAL)
+    sums = M * (H - 1) * (1 + K) if audit.linear else M * H
+    forms = _both(audit, kernels.ELLIPTICAL, max(sums, 1))
     lam = audit.agent.settings.lam
     small = f"; lam = {lam:g}, where the lemma assumes at least 1" if lam < 1 else ""
     yield "elliptical-potential", *forms, which + small if forms[0] else last
-    form = _slacks(audit.checks[kernels.PROJECTION])
+    form = _slacks(audit.checks[kernels.PROJECTION], max(sums, 1))
     yield "projection", form, None, which if form else last
+
+
+def _confidence(audit: Audit) -> str:
+    """What the learner's constants promise about the lemmas on bonuses."""
+    parameters = audit.agent.parameters
+    if parameters.mode == "practical" or parameters.overrides.get("bonus_scale", 1.0) < 1:
+        return "this learner's bonus is no confidence bound (errata E9)"
+    if parameters.mode == "printed":
+        return "the printed logarithm covers neither steps nor windows (errata E9)"
+    if audit.noisy and not parameters.noisy:
+        return "observations were noisy, the constants are for exact ones"
+    return "with the p that the learner was tuned for, a run fails anywhere with probability p/2"
 
 
 # ---------------------------------------------------------------- sums of steps
@@ -271,7 +282,7 @@ def _prices(audit: Audit, k: int, form: int, scale: float) -> Form:
 
 def _optimum(audit: Audit) -> Iterator[Check]:
     """Lemma 1, and violation under the Slater condition."""
-    form = _slacks(audit.extra["multiplier"])
+    form = _slacks(audit.extra["multiplier"], audit.world.M)
     yield "multiplier-bound", form, None, "" if form else "no episode has a Slater gap"
     C, scale = audit.weight, float(audit.world.H * audit.world.M)
     why = ""
@@ -283,7 +294,9 @@ def _optimum(audit: Audit) -> Iterator[Check]:
         yield "slater-episode", None, None, why
         yield "slater-run", None, None, why
         return
-    printed, repaired = (_slacks(audit.extra[f"slater-{form}"]) for form in ("printed", "repaired"))
+    printed, repaired = (
+        _slacks(audit.extra[f"slater-{form}"], audit.world.M) for form in ("printed", "repaired")
+    )
     yield "slater-episode", printed, repaired, f"C = chi = {C:g}"
     short = float((audit.total("b") - audit.terms[VALUE, 1:]).sum())
     delta, weighted = float(audit.sums["delta"]), float(audit.sums["weighted"])

@@ -290,14 +290,14 @@ STATEMENTS: dict[str, Statement] = {
     "regret-bound": Statement(
         "Theorem {theorem}: bound on DR(M) before Õ",
         "the dynamic regret is below the explicit bound",
-        "DR(M) ≤ terms of `safedrift theory`",
+        "DR(M) ≤ the terms that safedrift theory prints",
         PROBABILITY,
         "E2, E3, E8, E13",
     ),
     "violation-bound": Statement(
         "Theorem {theorem}: bound on CV(M) before Õ",
         "the violation is below the explicit bound",
-        "CV(M) ≤ terms of `safedrift theory`",
+        "CV(M) ≤ the terms that safedrift theory prints",
         PROBABILITY,
         "E1, E2, E3, E8, E13",
     ),
