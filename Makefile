@@ -11,7 +11,7 @@ test: .venv/ready  ## ruff, mypy and all tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto
 
 check: .venv/ready  ## ruff and mypy only, mending what can be mended
 	$(BIN)/ruff check --fix .
