@@ -285,8 +285,9 @@ def examine(world, p, i, m, settings, script, truth, ledger, work, out):
             expect_step(h, world, p, work)
         for c in range(script.q.shape[1]):
             lv = settings.LV[m // settings.W, c - 1, h] if 1 <= c <= K else 0.0
-            check_estimates(i, c, h, lv, script, work, out)
-            if c <= K:
+            if c > K:
+                check_estimates(i, c, h, lv, script, work, out)
+            else:
                 examine_step(world, p, i, m, c, h, lv, settings, script, truth, ledger, work, out)
         gap, at = 0.0, 0
         for s in range(S):
@@ -305,7 +306,10 @@ def examine(world, p, i, m, settings, script, truth, ledger, work, out):
 
 @jit_part
 def check_estimates(i, c, h, lv, script, work, out):
-    """Alg. 2, line 11, or Alg. 3, line 7: Q from the auditor's own estimates."""
+    """Alg. 2, line 11, or Alg. 3, line 7: Q from the auditor's own estimates.
+
+    `examine_step` does the same where there is more to look at.
+    """
     _, H, S, A = work.mean.shape
     most = float(H - h)
     q, mean, ahead, bonus = script.q[i, c, h], work.mean[c, h], work.ahead[c, h], work.bonus[c, h]
@@ -337,14 +341,19 @@ def examine_step(world, p, i, m, c, h, lv, settings, script, truth, ledger, work
     printed, printed_P = truth.printed[block, c, h], truth.printed_P[block, h]
     s_now, a_now = script.states[i, h], script.actions[i, h]
     whole = ledger.times.size > 0  # Algorithm 3 has one bonus for both errors
+    most, worst, worst_at = float(H - h), -1.0, 0
     for s in range(S):
         value, best, inner, moved = 0.0, 0.0, 0.0, 0.0
+        reached = work.reach[h, s] > 0.0  # elsewhere V* is never asked for
         for a in range(A):
             row = (h * S + s) * A + a
+            wanted = max(min(mean[s, a] + ahead[s, a] + bonus[s, a] + lv, most), 0.0)
+            if not abs(wanted - q[s, a]) <= worst:
+                worst, worst_at = abs(wanted - q[s, a]), row
             Pm, P_pi, P_star = 0.0, 0.0, 0.0
             if h + 1 < H:
                 Pm, P_pi = expected[s, a, lane], expected[s, a, lane + 1]
-                if star[s, a] > 0.0:
+                if star[s, a] > 0.0 and reached:
                     for e in range(offsets[row], offsets[row + 1]):
                         P_star += p[e] * V_star[states[e]]
             signal = signals[s, a]
@@ -381,6 +390,7 @@ def examine_step(world, p, i, m, c, h, lv, settings, script, truth, ledger, work
         terms[OWN_STEP, c] += work.reach[h, s] * inner
         terms[BLOCK_STEP, c] += ledger.reach[1, h, s] * inner
         terms[IOTA_OPTIMAL, c] += work.reach[h, s] * moved
+    note(i, EVALUATION, worst / most, worst_at, out)
     for j in range(8):
         if j in (2, 3) and c == 0:  # optimism is asked of the utilities only
             continue

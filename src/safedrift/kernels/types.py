@@ -43,7 +43,8 @@ def jit_inline(function: F) -> F:
 
 def jit_sums(function: F) -> F:
     """Compile a part whose sums and minima may be taken in any order: faster, not for learners."""
-    return _compile(function, fastmath={"reassoc", "contract", "nnan", "nsz"}, **_UNWRAPPED)
+    flags = {"reassoc", "contract", "nnan", "nsz"}
+    return _compile(function, fastmath=flags, forceinline=True, **_UNWRAPPED)
 
 
 def jit_open(function: F) -> F:
