@@ -1,8 +1,8 @@
 """The estimates of Algorithms 2 and 3 again, from an audit's own ledger.
 
 Written for the audit of a run and independent of the learner's code: counts by successor, Gram
-matrices summed and factorised anew in every episode. They fill `Work.mean`, `ahead` and `bonus`,
-and keep the sums of the elliptical potential lemma.
+matrices summed and factorised anew in every episode. They fill `Work.mean`, `ahead` and `bonus`
+of one step, and keep the sums of the elliptical potential lemma.
 """
 
 from __future__ import annotations
@@ -35,45 +35,43 @@ def clear(ledger):
 
 
 @jit_part
-def estimate_by_counts(m, world, settings, truth, ledger, work):
-    """Alg. 3, lines 3 to 5: r̂, P̂V and the bonus from the visits of the window."""
-    C, H, S, A = work.mean.shape
-    K = ledger.mu.size
+def estimate_by_counts(h, m, world, settings, truth, ledger, work):
+    """Alg. 3, lines 3 to 5, at step h: r̂, P̂V and the bonus from the visits of the window."""
+    C, S, A = work.mean.shape
+    H, K = settings.root.size, ledger.mu.size
     block = m // settings.W
-    for h in range(H):
-        if h + 1 < H:
-            for c in range(C):
-                for s in range(S):
-                    work.stack[c // 4, s, c % 4] = work.V[c, h + 1, s]
-        for g in range((C + 3) // 4):
+    if h + 1 < H:
+        for c in range(C):
             for s in range(S):
-                for a in range(A):
-                    n = ledger.visits[h, s, a]
-                    share = 1.0 / (n + settings.lam)
-                    fixed = fixed_bonus(h, n, share, settings)
-                    seen = ledger.kinds[h, s, a] if h + 1 < H else 0
-                    start = world.offsets[(h * S + s) * A + a]
-                    four_sums(
-                        ledger.order[start : start + seen], ledger.last[h, s, a], world.states,
-                        ledger.times, work.stack[g], work.four,
-                    )  # fmt: skip
-                    for c in range(4 * g, min(4 * g + 4, C)):
-                        source = c if c <= K else c - K
-                        total, square = work.four[0, c % 4], work.four[1, c % 4]
-                        bonus = fixed
-                        if c > K:
-                            bonus = 0.0 if n > 0.0 else np.inf
-                        elif settings.bonus == BERNSTEIN_BONUS and n > 0.0:
-                            bonus += settings.c * np.sqrt(square) / n
-                        # The paper's algorithm adds 2Γ, one Γ for each error.
-                        half = bonus / 2.0 if settings.shift > 0.0 else bonus
-                        work.mean[c, h, s, a] = ledger.gain[source, h, s, a] * share
-                        work.ahead[c, h, s, a] = total * share
-                        work.bonus[c, h, s, a] = bonus
-                        work.bonus_P[c, h, s, a] = half
-                        work.bonus_S[c, h, s, a] = half
-                        work.drift_P[c, h, s, a] = truth.spread_P[block, h]
-                        work.drift[c, h, s, a] = truth.spread[block, source, h]
+                work.stack[c // 4, s, c % 4] = work.V[c, h + 1, s]
+    for g in range((C + 3) // 4):
+        for s in range(S):
+            for a in range(A):
+                n = ledger.visits[h, s, a]
+                share = 1.0 / (n + settings.lam)
+                fixed = fixed_bonus(h, n, share, settings)
+                seen = ledger.kinds[h, s, a] if h + 1 < H else 0
+                start = world.offsets[(h * S + s) * A + a]
+                four_sums(
+                    ledger.order[start : start + seen], ledger.last[h, s, a], world.states,
+                    ledger.times, work.stack[g], work.four,
+                )  # fmt: skip
+                for c in range(4 * g, min(4 * g + 4, C)):
+                    source = c if c <= K else c - K
+                    bonus = fixed
+                    if c > K:
+                        bonus = 0.0 if n > 0.0 else np.inf
+                    elif settings.bonus == BERNSTEIN_BONUS and n > 0.0:
+                        bonus += settings.c * np.sqrt(work.four[1, c % 4]) / n
+                    # The paper's algorithm adds 2Γ, one Γ for each error.
+                    half = bonus / 2.0 if settings.shift > 0.0 else bonus
+                    work.mean[c, s, a] = ledger.gain[source, h, s, a] * share
+                    work.ahead[c, s, a] = work.four[0, c % 4] * share
+                    work.bonus[c, s, a] = bonus
+                    work.bonus_P[c, s, a] = half
+                    work.bonus_S[c, s, a] = half
+                    work.drift_P[c, s, a] = truth.spread_P[block, h]
+                    work.drift[c, s, a] = truth.spread[block, source, h]
 
 
 @jit_sums
@@ -244,8 +242,8 @@ def psi_row(h, s, a, S, A, features):
 @jit_part
 def estimate_by_regression(h, i, m, features, settings, script, truth, ledger, work, out):
     """Alg. 2, lines 3 to 10: ⟨φ, u⟩, ⟨φ^m, w⟩ and the bonuses, with the potentials of the pair."""
-    C, H, S, A = work.mean.shape
-    K = ledger.mu.size
+    C, S, A = work.mean.shape
+    H, K = script.states.shape[1], ledger.mu.size
     d1, d2 = features.psi.shape[1], features.phi.shape[1]
     block, past = m // settings.W, float(m % settings.W)
     step = h if features.phi.shape[0] > 1 else 0
@@ -279,32 +277,32 @@ def estimate_by_regression(h, i, m, features, settings, script, truth, ledger, w
                     for j in range(d1):
                         total += work.x[j] * w[j]
                     norm = forward(work.chol, work.x, work.y, d1)
-                work.ahead[c, h, s, a] = total
+                work.ahead[c, s, a] = total
                 played = s == script.states[i, h] and a == script.actions[i, h]
                 if played and h + 1 < H and c <= K:
                     share = trace_share(ledger.gram[c, h], settings.lam, work)
                     share -= ledger.potential[3, c, h]
                     add_potential(i, c, h, norm, np.log1p(norm), share, float(d1), ledger, out)
                 bonus = beta * np.sqrt(norm)
-                work.bonus_P[c, h, s, a] = bonus
+                work.bonus_P[c, s, a] = bonus
                 spread = truth.spread_P[block, h] * np.sqrt(past * norm)
-                work.drift_P[c, h, s, a] = spread
+                work.drift_P[c, s, a] = spread
                 cover = grown * np.sqrt(norm)
                 if features.one_hot:
                     n = ledger.visits[h, s, a] + settings.lam
-                    work.mean[c, h, s, a] = ledger.gain[source, h, s, a] / n
+                    work.mean[c, s, a] = ledger.gain[source, h, s, a] / n
                     norm = 1.0 / n
                 else:
                     total = 0.0
                     for j in range(d2):
                         work.x[j] = features.phi[step, j, a * S + s]
                         total += work.x[j] * u[j]
-                    work.mean[c, h, s, a] = total
+                    work.mean[c, s, a] = total
                     norm = forward(work.chol_r, work.x, work.y, d2)
-                work.bonus_S[c, h, s, a] = beta_r * np.sqrt(norm)
-                work.bonus[c, h, s, a] = bonus + beta_r * np.sqrt(norm)
-                work.drift[c, h, s, a] = truth.spread[block, source, h] * np.sqrt(past * norm)
-                work.covered[c, h, s, a] = cover + grown_r * np.sqrt(norm)
+                work.bonus_S[c, s, a] = beta_r * np.sqrt(norm)
+                work.bonus[c, s, a] = bonus + beta_r * np.sqrt(norm)
+                work.drift[c, s, a] = truth.spread[block, source, h] * np.sqrt(past * norm)
+                work.covered[c, s, a] = cover + grown_r * np.sqrt(norm)
 
 
 @jit_part

@@ -90,17 +90,18 @@ class Work(NamedTuple):
     V_pi: FloatArray  # (1+K, H+1, S)
     V_star: FloatArray  # (1+K, 2, S)
     reach: FloatArray  # (H, S)
-    mean: FloatArray  # (C, H, S, A) estimate of the signal
-    ahead: FloatArray  # (C, H, S, A) estimate of P V
-    bonus: FloatArray  # (C, H, S, A) all that is added but LV
-    bonus_P: FloatArray  # (C, H, S, A) what of it is meant for the error of P V,
-    bonus_S: FloatArray  # (C, H, S, A) and for that of the signal, as printed
-    covered: FloatArray  # (C, H, S, A) the part of it that is meant for drift
-    drift_P: FloatArray  # (C, H, S, A) what drift inside the window may add to the error of P V,
-    drift: FloatArray  # (C, H, S, A) and to that of the signal
+    # The step in work.
+    mean: FloatArray  # (C, S, A) estimate of the signal
+    ahead: FloatArray  # (C, S, A) estimate of P V
+    bonus: FloatArray  # (C, S, A) all that is added but LV
+    bonus_P: FloatArray  # (C, S, A) what of it is meant for the error of P V,
+    bonus_S: FloatArray  # (C, S, A) and for that of the signal, as printed
+    covered: FloatArray  # (C, S, A) the part of it that is meant for drift
+    drift_P: FloatArray  # (C, S, A) what drift inside the window may add to the error of P V,
+    drift: FloatArray  # (C, S, A) and to that of the signal
     stack: FloatArray  # (G, S, 4) functions of the next state, four side by side
     expected: FloatArray  # (G, S, A, 4) P of each of them
-    slack: FloatArray  # (8, S*A) of the step in work
+    slack: FloatArray  # (8, S*A)
     weight: FloatArray  # (A,)
     four: FloatArray  # (2, 4)
     chol: FloatArray  # (d, d)
@@ -152,7 +153,7 @@ def make_ledger(H: int, S: int, A: int, K: int, C: int, entries: int, d1: int, d
 def make_work(H: int, S: int, A: int, K: int, C: int, entries: int, d: int) -> Work:
     """Return scratch for an audit; `entries` is 0 where no transitions are mixed."""
     zeros = np.zeros
-    pairs, G = (C, H, S, A), -(-2 * C // 4)
+    pairs, G = (C, S, A), -(-2 * C // 4)
     return Work(
         zeros(entries), zeros((1 + K, H, S, A)), zeros((C, H + 1, S)), zeros((1 + K, H + 1, S)),
         zeros((1 + K, 2, S)), zeros((H, S)), zeros(pairs), zeros(pairs), zeros(pairs),
