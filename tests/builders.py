@@ -56,11 +56,14 @@ def twin_of(agent, play, thresholds):
     )  # fmt: skip
 
 
-def assert_agrees_with_twin(world, agent, seed=0, noisy=False, tolerance=1e-10):
-    """Drive learner and twin with the twin's trajectories; compare everything at every episode."""
-    M, H, _, _, K = agent.sizes
+def recorded_play(world, seed=0, noisy=False, draw=None):
+    """play(m, policy) -> a drawn episode of the world, and the list of all episodes so far.
+
+    draw(m, policy) replaces the world's own draws.
+    """
     rng = np.random.default_rng(seed)
-    dense = {}
+    M, H, K = world.M, world.H, world.K
+    dense, seen = {}, []
 
     def at(m):
         version = world.distinct[1][m]
@@ -71,13 +74,19 @@ def assert_agrees_with_twin(world, agent, seed=0, noisy=False, tolerance=1e-10):
             )  # fmt: skip
         return dense[version]
 
-    draw = naive.simulated_play(at, rng.random((M, H)), rng.random((M, H * (2 + K))), noisy)
-    seen = []
+    draw = draw or naive.simulated_play(at, rng.random((M, H)), rng.random((M, H * (2 + K))), noisy)
 
     def play(m, pi):
         seen.append(draw(m, pi))
         return seen[-1]
 
+    play.now = lambda m: np.concatenate([at(m)[1][None], at(m)[2]])  # (1+K, H, S, A), for cheats
+    return play, seen
+
+
+def assert_agrees_with_twin(world, agent, seed=0, noisy=False, tolerance=1e-10):
+    """Drive learner and twin with the twin's trajectories; compare everything at every episode."""
+    play, seen = recorded_play(world, seed, noisy)
     for m, expected in enumerate(twin_of(agent, play, world.thresholds)):
         policy = np.asarray(agent.begin_episode(world.thresholds[m]))
         np.testing.assert_allclose(policy, expected["policy"], rtol=0, atol=tolerance)
@@ -88,7 +97,7 @@ def assert_agrees_with_twin(world, agent, seed=0, noisy=False, tolerance=1e-10):
         np.testing.assert_allclose(agent.mu, expected["mu"], rtol=0, atol=tolerance)
         np.testing.assert_allclose(agent.estimates[0], expected["V_r"], rtol=0, atol=tolerance)
         np.testing.assert_allclose(agent.estimates[1:], expected["V_g"], rtol=0, atol=tolerance)
-    assert agent.episode == M
+    assert agent.episode == world.M
 
 
 def own_loop(world, agent, seed, noisy=False):
@@ -204,20 +213,7 @@ def assert_agrees_with_linear_twin(world, agent, seed=0, noisy=False, tolerance=
 
     draw(m, policy) -> an episode; by default one of the world's.
     """
-    M, H, _, _, K = agent.sizes
-    rng = np.random.default_rng(seed)
-
-    def at(m):
-        cmdp = world.at(m)
-        return cmdp.dense_transitions(), cmdp.rewards, cmdp.utilities, cmdp.initial
-
-    draw = draw or naive.simulated_play(at, rng.random((M, H)), rng.random((M, H * (2 + K))), noisy)
-    seen = []
-
-    def play(m, pi):
-        seen.append(draw(m, pi))
-        return seen[-1]
-
+    play, seen = recorded_play(world, seed, noisy, draw)
     psi, phi = dense_features(world)
     twin = naive.propd_ppo_linear(
         play=play, thresholds=world.thresholds, sizes=agent.sizes, initial=world.initial, psi=psi,
@@ -229,7 +225,7 @@ def assert_agrees_with_linear_twin(world, agent, seed=0, noisy=False, tolerance=
         agent.end_episode(*seen[m])
         assert_same_estimates(world, agent, policy, expected, tolerance)
         assert caps[m] == expected["at_cap"]
-    assert agent.episode == M
+    assert agent.episode == world.M
 
 
 def counted_caps(agent):
@@ -335,27 +331,7 @@ def twin_transcript(world, agent, twins=naive, seed=0, noisy=False):
     twins : the module whose `propd_ppo` or `propd_ppo_linear` plays: `naive`, or a copy of it
         that somebody broke
     """
-    M, H, _, _, K = agent.sizes
-    rng = np.random.default_rng(seed)
-    dense = {}
-
-    def at(m):
-        version = world.distinct[1][m]
-        if version not in dense:
-            cmdp = world.at(m)
-            dense[version] = (
-                cmdp.dense_transitions(), cmdp.rewards, cmdp.utilities, cmdp.initial,
-            )  # fmt: skip
-        return dense[version]
-
-    draw = naive.simulated_play(at, rng.random((M, H)), rng.random((M, H * (2 + K))), noisy)
-    seen = []
-
-    def play(m, pi):
-        seen.append(draw(m, pi))
-        return seen[-1]
-
-    play.now = lambda m: np.concatenate([at(m)[1][None], at(m)[2]])  # (1+K, H, S, A), for cheats
+    play, seen = recorded_play(world, seed, noisy)
     if agent.features is None:
         with mock.patch.dict(twin_of.__globals__, naive=twins):
             twin = twin_of(agent, play, world.thresholds)

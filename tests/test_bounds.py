@@ -9,8 +9,8 @@ import safedrift as sd
 from safedrift.algorithms.linear_parameters import Dimensions
 from safedrift.algorithms.parameters import tune
 from safedrift.theory import Constants, bounds, crossover, rate, table
-from safedrift.theory.bounds import _setting, _terms
-from safedrift.theory.rates import _printed_steps
+from safedrift.theory.bounds import setting_of, terms_of
+from safedrift.theory.rates import printed_steps
 
 M, H, S, A, P = 10_000, 5, 5, 3, 0.05
 SIZES = sd.Sizes(M, H, S, A, 1)
@@ -410,9 +410,9 @@ CASES = [(1, 1 / 2), (2, 1 / 2), (3, 1 / 3), (3, 5 / 12), (3, 1 / 2), (4, 1 / 2)
 def tuned(number, M, quantity, *, form="printed", rho=0.5, budgets=B, sizes=SIZES):
     """Terms at the printed parameters, without rounding, at any M."""
     knowledge, dimensions = THEOREMS[number]
-    steps = _printed_steps(M, sizes, knowledge, budgets, dimensions, rho)
-    setting = _setting(M, sizes, knowledge, budgets, steps, dimensions, form, P, None)
-    return {term.name: term.value for term in _terms(setting, quantity)}
+    steps = printed_steps(M, sizes, knowledge, budgets, dimensions, rho)
+    setting = setting_of(M, sizes, knowledge, budgets, steps, dimensions, form, P, None)
+    return {term.name: term.value for term in terms_of(setting, quantity)}
 
 
 def slope(number, quantity, M=1e80, **options):
@@ -453,7 +453,7 @@ def test_printed_steps_are_those_of_the_learner_before_rounding():
         for rho in (1 / 3, 1 / 2):
             sizes = SIZES._replace(M=10**7)
             found = tune(sizes, knowledge, B, dimensions=dimensions, mode="printed", rho=rho)
-            steps = _printed_steps(1e7, sizes, knowledge, B, dimensions, rho)
+            steps = printed_steps(1e7, sizes, knowledge, B, dimensions, rho)
             alpha, L, eta, xi, chi, W = used(found)
             assert steps[:1] + steps[2:5] == pytest.approx((alpha, eta, xi, chi)), number
             assert (round(steps.L), round(steps.W)) == (L, W), number

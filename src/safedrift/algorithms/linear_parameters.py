@@ -42,12 +42,12 @@ from safedrift.algorithms.knowledge import (
 from safedrift.algorithms.parameters import (
     MODES,
     Parameters,
-    _descent_constant,
-    _period,
-    _power,
-    _practical,
-    _slater,
-    _totals,
+    as_period,
+    descent_constant,
+    power,
+    practical_steps,
+    slater_steps,
+    total_budgets,
 )
 from safedrift.algorithms.parts import DualStep, LeastSquaresEvaluation, MirrorStep
 
@@ -95,19 +95,19 @@ def theorem1(
     """
     M, H, K = sizes.M, sizes.H, sizes.K
     _check.kind("knowledge", knowledge, LocalBudgets)
-    _check_told(dimensions, mode)
+    check_told(dimensions, mode)
     if mode == "practical":
         improvement, dual, period = _preset(sizes, dimensions, chi=np.inf)
     else:
-        total, _ = _totals(budgets, M, d=dimensions.d, floored=mode == "repaired")
+        total, _ = total_budgets(budgets, M, d=dimensions.d, floored=mode == "repaired")
         alpha = total ** (1 / 3) / (H * M**0.5)
         if mode == "printed":
             xi = 2 * H * total ** (1 / 3) * M**-0.5
         else:
-            xi = 8 * K * _descent_constant(H) * alpha  # E3 with K multipliers
-        improvement = MirrorStep(alpha, _period(M**0.75 * _power(total, -2 / 3), M))
+            xi = 8 * K * descent_constant(H) * alpha  # E3 with K multipliers
+        improvement = MirrorStep(alpha, as_period(M**0.75 * power(total, -2 / 3), M))
         dual = DualStep(M**-0.5, xi, np.inf, lagged=mode == "repaired")
-        period = _period(_window(sizes, dimensions, budgets), M)
+        period = as_period(_window(sizes, dimensions, budgets), M)
     W = period if W is None else W
     evaluation = _evaluation(sizes, dimensions, knowledge, W, lam, mode=mode, p=p, noisy=noisy)
     found = Parameters(improvement, dual, evaluation, "Theorem 1", mode, {}, noisy, budgets)
@@ -131,14 +131,14 @@ def theorem2(
     `W` and `lam` replace the theorem's, with all that is computed from them.
     """
     _check.kind("knowledge", knowledge, Slater)
-    _check_told(dimensions, mode)
+    check_told(dimensions, mode)
     if mode == "practical":
         chi = 2 * sizes.H / knowledge.gamma
         improvement, dual, period = _preset(sizes, dimensions, chi=chi)
     else:
-        total, _ = _totals(budgets, sizes.M, d=dimensions.d, floored=mode == "repaired")
-        improvement, dual = _slater(sizes, knowledge.gamma, total, mode)
-        period = _period(_window(sizes, dimensions, budgets), sizes.M)
+        total, _ = total_budgets(budgets, sizes.M, d=dimensions.d, floored=mode == "repaired")
+        improvement, dual = slater_steps(sizes, knowledge.gamma, total, mode)
+        period = as_period(_window(sizes, dimensions, budgets), sizes.M)
     W = period if W is None else W
     evaluation = _evaluation(sizes, dimensions, knowledge, W, lam, mode=mode, p=p, noisy=noisy)
     found = Parameters(improvement, dual, evaluation, "Theorem 2", mode, {}, noisy, budgets)
@@ -156,11 +156,11 @@ _ROWS_PER_UNKNOWN = 10  # a window holds at least so many episodes for each of t
 
 def _preset(sizes: Sizes, dimensions: Dimensions, chi: float) -> tuple[MirrorStep, DualStep, int]:
     """Measured constants; W is at least ten times the number of unknowns (and at most M)."""
-    improvement, dual, W, _ = _practical(sizes, chi, _PRACTICAL)
+    improvement, dual, W, _ = practical_steps(sizes, chi, _PRACTICAL)
     return improvement, dual, min(max(W, _ROWS_PER_UNKNOWN * dimensions.d), sizes.M)
 
 
-def _check_told(dimensions: Dimensions, mode: str) -> None:
+def check_told(dimensions: Dimensions, mode: str) -> None:
     _check.choice("mode", mode, MODES)
     d1, d2, bound = _check.kind("dimensions", dimensions, Dimensions)
     root = float(np.sqrt(_check.integer("d1", d1)))
@@ -177,8 +177,8 @@ def _window(sizes: Sizes, dimensions: Dimensions, budgets: Budgets | None) -> fl
     There is no floor on B_Δ here, in any mode: it would let a world without drift forget its data
     every M^(3/4)/(d^(1/4) H) episodes, and α, which needs the floor of E10, does not depend on W.
     """
-    _, delta = _totals(budgets, sizes.M, floored=False)
-    return float(dimensions.d**-0.25 / sizes.H * sizes.M**0.5) * _power(delta, -0.5)
+    _, delta = total_budgets(budgets, sizes.M, floored=False)
+    return float(dimensions.d**-0.25 / sizes.H * sizes.M**0.5) * power(delta, -0.5)
 
 
 def _evaluation(
@@ -288,7 +288,7 @@ def _on_empty_window(found: Parameters, W: int, sizes: Sizes, dimensions: Dimens
     shown = f"{W}"
     if found.mode != "practical" and "W" not in found.overrides:
         formula = _window(sizes, dimensions, found.budgets)
-        shown = f"{formula:.3g} (unrounded)" if _period(formula, sizes.M) == W else shown
+        shown = f"{formula:.3g} (unrounded)" if as_period(formula, sizes.M) == W else shown
     return f"W = {shown}: a window of one episode holds no past episode, no estimate ever uses data"
 
 

@@ -187,19 +187,19 @@ def theorem3(
     if not 1 / 3 <= _check.real("rho", rho) <= 1 / 2:
         _check.fail("rho", "in [1/3, 1/2]", rho)
     if mode == "practical":
-        improvement, dual, period, ridge = _practical(sizes, chi=np.inf)
+        improvement, dual, period, ridge = practical_steps(sizes, chi=np.inf)
     else:
-        total, delta = _totals(budgets, M, floored=mode == "repaired")
+        total, delta = total_budgets(budgets, M, floored=mode == "repaired")
         alpha = H ** (-1 / 3) * M**-rho * total ** (1 / 3)
         eta = H ** (-1 / 3) * M**-0.5
         if mode == "printed":
             xi = 2 * H ** (5 / 3) * total ** (1 / 3) * M**-rho
         else:
             # (1 + Σμ_k)² ≤ 2 (1 + K Σμ_k²): E3 with K multipliers
-            xi = 8 * K * _descent_constant(H) * alpha
-        L = _period(H ** (-1 / 3) * M ** ((1 + rho) / 2) * _power(total, -2 / 3), M)
-        period = _period(
-            H ** (2 / 3) * S ** (2 / 3) * A ** (1 / 3) * M ** (2 / 3) * _power(delta, -2 / 3), M
+            xi = 8 * K * descent_constant(H) * alpha
+        L = as_period(H ** (-1 / 3) * M ** ((1 + rho) / 2) * power(total, -2 / 3), M)
+        period = as_period(
+            H ** (2 / 3) * S ** (2 / 3) * A ** (1 / 3) * M ** (2 / 3) * power(delta, -2 / 3), M
         )
         ridge = 1.0
         improvement = MirrorStep(alpha, L)
@@ -236,11 +236,11 @@ def theorem4(
     M, H, S, A, K = sizes
     _check.choice("mode", mode, MODES)
     if mode == "practical":
-        improvement, dual, period, ridge = _practical(sizes, chi=2 * H / knowledge.gamma)
+        improvement, dual, period, ridge = practical_steps(sizes, chi=2 * H / knowledge.gamma)
     else:
-        total, delta = _totals(budgets, M, floored=mode == "repaired")
-        improvement, dual = _slater(sizes, knowledge.gamma, total, mode)
-        period = _period(S ** (2 / 3) * A ** (1 / 3) * M ** (2 / 3) * _power(delta, -2 / 3), M)
+        total, delta = total_budgets(budgets, M, floored=mode == "repaired")
+        improvement, dual = slater_steps(sizes, knowledge.gamma, total, mode)
+        period = as_period(S ** (2 / 3) * A ** (1 / 3) * M ** (2 / 3) * power(delta, -2 / 3), M)
         ridge = 1.0
     W = _check.integer("W", period if W is None else W)
     lam = _check.positive("lam", ridge if lam is None else lam)
@@ -252,7 +252,9 @@ def theorem4(
 # ---------------------------------------------------------------- pieces
 
 
-def _totals(budgets: Budgets | None, M: int, *, floored: bool, d: int = 1) -> tuple[float, float]:
+def total_budgets(
+    budgets: Budgets | None, M: int, *, floored: bool, d: int = 1
+) -> tuple[float, float]:
     """(√d B_Δ + B_*, B_Δ), each at least M^(-1/2) when repaired (E10); d = 1 where tabular."""
     if budgets is None:
         raise TypeError("budgets must be given in modes 'printed' and 'repaired'; got None")
@@ -263,32 +265,34 @@ def _totals(budgets: Budgets | None, M: int, *, floored: bool, d: int = 1) -> tu
     return max(d**0.5 * budgets.delta + budgets.star, floor), max(budgets.delta, floor)
 
 
-def _power(base: float, exponent: float) -> float:
+def power(base: float, exponent: float) -> float:
     """base ** exponent, infinite where a zero budget is raised to a negative power."""
     return float(np.inf) if base == 0 else float(base**exponent)
 
 
-def _period(length: float, M: int) -> int:
+def as_period(length: float, M: int) -> int:
     """Round a restart period and clip it to [1, M]."""
     return int(np.clip(np.rint(min(length, M)), 1, M))
 
 
-def _descent_constant(H: int) -> float:
+def descent_constant(H: int) -> float:
     """c = Σ_h (H-h+1)² / 8: the mirror-step error of an episode is α (1+μ)² c (E3)."""
     return H * (H + 1) * (2 * H + 1) / 48
 
 
-def _slater(sizes: Sizes, gamma: float, total: float, mode: str) -> tuple[MirrorStep, DualStep]:
+def slater_steps(
+    sizes: Sizes, gamma: float, total: float, mode: str
+) -> tuple[MirrorStep, DualStep]:
     """α, L, η, ξ and χ of Theorems 2 and 4, which differ in the total budget only."""
     M, H, _, A, K = sizes
     chi = 2 * H / gamma  # E4
-    L = _period(M ** (2 / 3) * _power(total, -2 / 3), M)
+    L = as_period(M ** (2 / 3) * power(total, -2 / 3), M)
     if mode == "printed":
         alpha = gamma * H**-1.5 * M ** (-1 / 3) * total ** (1 / 3)
         eta = M**-0.5
     else:
         # Minimises H log A/(α L) + 2 α c (1 + (Kχ)²), the mirror-step terms of an L-block (E3).
-        c = 2 * _descent_constant(H) / H
+        c = 2 * descent_constant(H) / H
         alpha = float(np.sqrt(np.log(max(A, 2)) / (c * L * (1 + (K * chi) ** 2))))
         eta = float(chi / (H * np.sqrt(L)))  # E1
     return MirrorStep(alpha, L), DualStep(eta, 0.0, chi, lagged=mode == "repaired")
@@ -334,12 +338,12 @@ def _repaired_lv(transitions: FloatArray, utilities: FloatArray, W: int) -> Floa
 _PRACTICAL = {"alpha": 0.15, "L": 1.7, "eta": 0.03, "W": 3.4, "lam": 0.004, "c": 0.05}
 
 
-def _practical(
+def practical_steps(
     sizes: Sizes, chi: float, measured: dict[str, float] = _PRACTICAL
 ) -> tuple[MirrorStep, DualStep, int, float]:
     """Measured constants; restart periods scale as M^(2/3), as in Theorem 4 for fixed budgets."""
     M = sizes.M
-    L, W = (_period(measured[name] * M ** (2 / 3), M) for name in ("L", "W"))
+    L, W = (as_period(measured[name] * M ** (2 / 3), M) for name in ("L", "W"))
     xi = 1e-3 if np.isinf(chi) else 0.0
     dual = DualStep(measured["eta"], xi, chi, lagged=True, feed="observed")
     return MirrorStep(measured["alpha"], L), dual, W, measured["lam"]

@@ -25,8 +25,8 @@ from typing import NamedTuple
 
 from safedrift import _check
 from safedrift.algorithms.knowledge import Budgets, Knowledge, LocalBudgets, Sizes, Slater
-from safedrift.algorithms.linear_parameters import Dimensions, _check_told
-from safedrift.algorithms.parameters import Parameters, _descent_constant, _totals
+from safedrift.algorithms.linear_parameters import Dimensions, check_told
+from safedrift.algorithms.parameters import Parameters, descent_constant, total_budgets
 from safedrift.theory.gaps import bonus_constant, gaps
 from safedrift.theory.terms import (
     Constants,
@@ -119,7 +119,7 @@ def bounds(
     form
         "printed", or "repaired" with what the displays lose (see `safedrift.theory.terms`).
     """
-    _check_problem(sizes, knowledge, budgets, dimensions)
+    check_problem(sizes, knowledge, budgets, dimensions)
     _check.kind("parameters", parameters, Parameters)
     dual = parameters.dual
     if isinstance(knowledge, Slater) and math.isinf(dual.chi):
@@ -128,18 +128,18 @@ def bounds(
         parameters.improvement.alpha, parameters.improvement.L, dual.eta, dual.xi, dual.chi,
         parameters.evaluation.W,
     )  # fmt: skip
-    setting = _setting(
+    setting = setting_of(
         sizes.M, sizes, knowledge, budgets, steps, dimensions, form, p, constants,
         summed_lv=parameters.mode == "printed",
     )  # fmt: skip
     numbers = setting.steps._asdict()
-    numbers |= {"c": _descent_constant(sizes.H), "mu_bar": setting.multiplier}
+    numbers |= {"c": descent_constant(sizes.H), "mu_bar": setting.multiplier}
     numbers["C1" if dimensions is not None else "C4"] = bonus_constant(setting, parameters)
     theorem = f"Theorem {_theorem(knowledge, dimensions)}"
     both = []
     for quantity in QUANTITIES:
         against = gaps(setting, parameters, knowledge, quantity)
-        found = tuple(_terms(setting, quantity))
+        found = tuple(terms_of(setting, quantity))
         ceiling = float(sizes.H * sizes.M)
         both.append(Bound(theorem, quantity, form, found, ceiling, not against, against, numbers))
     return both[0], both[1]
@@ -172,11 +172,11 @@ def _theorem(knowledge: Knowledge, dimensions: Dimensions | None) -> int:
     return (1 if dimensions is not None else 3) + isinstance(knowledge, Slater)
 
 
-def _terms(setting: Setting, quantity: str) -> list[Term]:
+def terms_of(setting: Setting, quantity: str) -> list[Term]:
     return regret_terms(setting) if quantity == "regret" else violation_terms(setting)
 
 
-def _setting(
+def setting_of(
     M: float,
     sizes: Sizes,
     knowledge: Knowledge,
@@ -200,12 +200,12 @@ def _setting(
     )  # fmt: skip
 
 
-def _check_problem(
+def check_problem(
     sizes: Sizes, knowledge: Knowledge, budgets: Budgets, dimensions: Dimensions | None
 ) -> None:
     for name, size in _check.kind("sizes", sizes, Sizes)._asdict().items():
         _check.integer(name, size)
     _check.kind("knowledge", knowledge, (Slater, LocalBudgets))
-    _totals(_check.kind("budgets", budgets, Budgets), sizes.M, floored=False)
+    total_budgets(_check.kind("budgets", budgets, Budgets), sizes.M, floored=False)
     if dimensions is not None:
-        _check_told(dimensions, "printed")
+        check_told(dimensions, "printed")

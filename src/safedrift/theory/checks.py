@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from safedrift.algorithms.knowledge import Slater
-from safedrift.algorithms.parameters import _descent_constant
+from safedrift.algorithms.parameters import descent_constant
 from safedrift.kernels import audit_memory as kernels
 from safedrift.kernels.audit_memory import (
     BLOCK_STEP,
@@ -27,7 +27,7 @@ from safedrift.theory.audit import Audit, Slacks
 from safedrift.theory.bounds import Bound, bounds
 from safedrift.theory.certificates import Certificate, Certificates, Form
 from safedrift.theory.statements import IDS, statement
-from safedrift.theory.terms import Constants
+from safedrift.theory.terms import Constants, over
 
 __all__ = ["RELATIVE", "certificates"]
 
@@ -95,13 +95,6 @@ def _sides(left: float, right: float, scale: float) -> Form:
     """An inequality of the whole run; rounding is relative to `scale`."""
     slack = math.inf if right == math.inf else right - left
     return Form(slack >= -ROUNDING * scale, slack, left=left, right=right)
-
-
-def _over(top: float, bottom: float) -> float:
-    """top / bottom, infinite where a step size is zero."""
-    if bottom > 0:
-        return top / bottom
-    return math.inf if top > 0 else 0.0
 
 
 # ---------------------------------------------------------------- every episode
@@ -199,8 +192,8 @@ def _policy(audit: Audit) -> Iterator[Check]:
     B_l1, logs = float(audit.drift_l1.P.sum()), math.log(A)
     squares = float(audit.total("mu2").sum())
     mirror = (
-        _over(H * M * logs, alpha * L) + alpha * H**2 * (M + squares),
-        _over(H * -(-M // L) * logs, alpha) + alpha * _descent_constant(H) * audit.sums["price2"],
+        over(H * M * logs, alpha * L) + alpha * H**2 * (M + squares),
+        over(H * -(-M // L) * logs, alpha) + alpha * descent_constant(H) * audit.sums["price2"],
     )
     turned = (H**2 * L * B.star, price * H**2 * L * B.star)
     moved = (2 * H**2 * L * (norm * B.P + B.star), H**2 * L * (B_l1 + B.star))

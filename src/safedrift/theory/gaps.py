@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from safedrift.algorithms.knowledge import Knowledge, Slater
-from safedrift.algorithms.parameters import Parameters, _descent_constant
+from safedrift.algorithms.parameters import Parameters, descent_constant
 from safedrift.algorithms.parts import CountBonus, CountEvaluation, LeastSquaresEvaluation
 from safedrift.theory.terms import Constants, Setting
 
@@ -57,7 +57,7 @@ def _on_constants(s: Setting, found: Parameters, quantity: str) -> tuple[str, ..
 def _on_form(s: Setting, quantity: str) -> tuple[str, ...]:
     """What the displayed inequality of a theorem loses; nothing of it stays in form "repaired"."""
     B, tabular, violation = s.budgets, s.dimensions is None, quantity == "violation"
-    c, charged = _descent_constant(s.H), s.H**2 / 2
+    c, charged = descent_constant(s.H), s.H**2 / 2
     held = {
         "K > 1: the paper has one constraint": s.K > 1,
         "drift of the comparator is charged for Q_r, not for μ Q_g (errata E2)": B.P + B.star > 0,

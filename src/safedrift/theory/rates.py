@@ -12,8 +12,8 @@ from safedrift import _check
 from safedrift._check import FloatArray
 from safedrift.algorithms.knowledge import Budgets, Knowledge, Sizes, Slater
 from safedrift.algorithms.linear_parameters import Dimensions
-from safedrift.algorithms.parameters import _power, _totals
-from safedrift.theory.bounds import QUANTITIES, _check_problem, _setting, _terms
+from safedrift.algorithms.parameters import power, total_budgets
+from safedrift.theory.bounds import QUANTITIES, check_problem, setting_of, terms_of
 from safedrift.theory.terms import Constants, Steps
 
 __all__ = ["Rate", "crossover", "rate"]
@@ -42,7 +42,7 @@ def rate(
     rho: float = 0.5,
 ) -> Rate:
     """The Õ expression of Theorem 1, 2, 3 or 4 (Table 1) without constants and logarithms."""
-    _check_problem(sizes, knowledge, budgets, dimensions)
+    check_problem(sizes, knowledge, budgets, dimensions)
     _check.choice("quantity", quantity, QUANTITIES)
     _check_rho(rho)
     M, H, S, A, _ = sizes
@@ -61,7 +61,7 @@ def rate(
         else:
             exponent, M_power = (2 - rho) / 2, "(2-ρ)/2"
         formula = f"S^(2/3) A^(1/3) H^({H_power}) M^({M_power}) (B_Δ + B_*)^(1/3)"
-    total, _ = _totals(budgets, M, d=1 if dimensions is None else dimensions.d, floored=False)
+    total, _ = total_budgets(budgets, M, d=1 if dimensions is None else dimensions.d, floored=False)
     value = inverse * scale * M**exponent * total ** (1 / 3)
     return Rate(float(value), exponent, "γ^(-1) " * gap + formula, M)
 
@@ -86,15 +86,15 @@ def crossover(
     doubled until the bound says something and then found by bisection, to one episode or nine
     digits.
     """
-    _check_problem(sizes, knowledge, budgets, dimensions)
+    check_problem(sizes, knowledge, budgets, dimensions)
     _check.choice("quantity", quantity, QUANTITIES)
     _check_rho(rho)
     _check.positive("limit", limit, upper=1e100)
 
     def says_something(M: float) -> bool:
-        steps = _printed_steps(M, sizes, knowledge, budgets, dimensions, rho)
-        setting = _setting(M, sizes, knowledge, budgets, steps, dimensions, form, p, constants)
-        return sum(term.value for term in _terms(setting, quantity)) < sizes.H * M
+        steps = printed_steps(M, sizes, knowledge, budgets, dimensions, rho)
+        setting = setting_of(M, sizes, knowledge, budgets, steps, dimensions, form, p, constants)
+        return sum(term.value for term in terms_of(setting, quantity)) < sizes.H * M
 
     low, high = 0.0, 1.0
     while not says_something(high):
@@ -107,7 +107,7 @@ def crossover(
     return high if high <= limit else math.inf
 
 
-def _printed_steps(
+def printed_steps(
     M: float,
     sizes: Sizes,
     knowledge: Knowledge,
@@ -118,21 +118,21 @@ def _printed_steps(
     """The parameters of Theorems 1 to 4 as printed, for any M, before rounding."""
     _, H, S, A, _ = sizes
     d = 1 if dimensions is None else dimensions.d
-    total, delta = _totals(budgets, 1, d=d, floored=False)
-    eta, L, xi, chi = M**-0.5, M ** (2 / 3) * _power(total, -2 / 3), 0.0, math.inf
-    W = S ** (2 / 3) * A ** (1 / 3) * M ** (2 / 3) * _power(delta, -2 / 3)
+    total, delta = total_budgets(budgets, 1, d=d, floored=False)
+    eta, L, xi, chi = M**-0.5, M ** (2 / 3) * power(total, -2 / 3), 0.0, math.inf
+    W = S ** (2 / 3) * A ** (1 / 3) * M ** (2 / 3) * power(delta, -2 / 3)
     if isinstance(knowledge, Slater):
         alpha, chi = knowledge.gamma * H**-1.5 * (total / M) ** (1 / 3), 2 * H / knowledge.gamma
     elif dimensions is None:
         alpha, eta = H ** (-1 / 3) * M**-rho * total ** (1 / 3), H ** (-1 / 3) * M**-0.5
         xi = 2 * H**2 * alpha
-        L = H ** (-1 / 3) * M ** ((1 + rho) / 2) * _power(total, -2 / 3)
+        L = H ** (-1 / 3) * M ** ((1 + rho) / 2) * power(total, -2 / 3)
         W *= H ** (2 / 3)
     else:
         alpha = total ** (1 / 3) / (H * M**0.5)
-        xi, L = 2 * H**2 * alpha, M**0.75 * _power(total, -2 / 3)
+        xi, L = 2 * H**2 * alpha, M**0.75 * power(total, -2 / 3)
     if dimensions is not None:
-        W = d**-0.25 / H * M**0.5 * _power(delta, -0.5)
+        W = d**-0.25 / H * M**0.5 * power(delta, -0.5)
     return Steps(alpha, min(max(L, 1.0), M), eta, xi, chi, min(max(W, 1.0), M))
 
 

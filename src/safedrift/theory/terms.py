@@ -42,7 +42,7 @@ from typing import NamedTuple
 
 from safedrift.algorithms.knowledge import Budgets
 from safedrift.algorithms.linear_parameters import Dimensions
-from safedrift.algorithms.parameters import _descent_constant
+from safedrift.algorithms.parameters import descent_constant
 
 __all__ = ["Constants", "Setting", "Steps", "Term", "regret_terms", "violation_terms"]
 
@@ -128,7 +128,7 @@ def _blocks(s: Setting, length: float) -> float:
     return float(math.ceil(s.M / length)) if s.repaired else s.M / length
 
 
-def _over(top: float, bottom: float) -> float:
+def over(top: float, bottom: float) -> float:
     """top / bottom with 0 / 0 = 0, infinite where a step size is zero (E10)."""
     if bottom > 0:
         return top / bottom
@@ -144,7 +144,7 @@ def _times(coefficient: float, factor: float) -> float:
 
 
 def _restarts(s: Setting) -> Term:
-    value = _over(s.H * _blocks(s, s.steps.L) * math.log(s.A), s.steps.alpha)
+    value = over(s.H * _blocks(s, s.steps.L) * math.log(s.A), s.steps.alpha)
     formula = "H ⌈M/L⌉ log A / α" if s.repaired else "H M log A / (α L)"
     return Term("policy restarts", value, formula, "Lemma 'Bound for the first term in (R.2)'")
 
@@ -153,7 +153,7 @@ def _descent(s: Setting, *, cubed: bool = False) -> Term:
     """All but the |μ|² of local budgets; `cubed` is how the violation proof of Theorem 4 has it."""
     alpha, chi = s.steps.alpha, s.steps.chi
     if s.repaired:
-        c = _descent_constant(s.H)
+        c = descent_constant(s.H)
         size = _times(alpha * c * s.M, (1 + s.K * chi) ** 2) if s.slater else 2 * alpha * c * s.M
         formula = "α c M (1+Kχ)²" if s.slater else "2 α c M"
     else:
@@ -199,7 +199,7 @@ def _quadratic(s: Setting, *, violation: bool = False) -> Term:
     alpha, _, eta, xi, _, _ = s.steps
     source = "Lemma 'Dual step'; errata E3"
     if s.repaired:
-        mirror = 0.0 if s.slater else 2 * alpha * _descent_constant(s.H) * s.K
+        mirror = 0.0 if s.slater else 2 * alpha * descent_constant(s.H) * s.K
         left = mirror + eta * xi**2 - (xi / 2 if violation else xi)
         formula = f"[{'2Kαc + ' * (not s.slater)}ηξ² - {'ξ/2' if violation else 'ξ'}]_+ K (M+1) μ̄²"
         return Term("multipliers", _times(left, s.K * (s.M + 1) * s.multiplier**2), formula, source)
@@ -299,7 +299,7 @@ def _local_violation(s: Setting) -> list[Term]:
                   "Lemma 'Dual step for constraint violation'")  # fmt: skip
     inner += [second, _quadratic(s, violation=True), _estimation(s), _martingale(s),
               *_windows(s, 2.0, 2.0, 0.0)]  # fmt: skip
-    A0, R0 = xi * s.M / 2 + _over(1.0, 2 * eta), sum(t.value for t in inner)
+    A0, R0 = xi * s.M / 2 + over(1.0, 2 * eta), sum(t.value for t in inner)
     root = 2 * math.sqrt(A0 / R0) if math.isfinite(A0) and math.isfinite(R0) else math.inf
 
     def share(value: float) -> float:
@@ -320,10 +320,10 @@ def _slater_violation(s: Setting) -> list[Term]:
     inner = [_restarts(s), _descent(s, cubed=tabular), *_comparator(s), _estimation(s)]
     inner += _windows(s, 2 + K * chi, 2.0, chi)
     inner += [
-        Term("dual start", _over(chi**2, 2 * eta), "χ²/(2η)", "eq. 'change of mu'"),
+        Term("dual start", over(chi**2, 2 * eta), "χ²/(2η)", "eq. 'change of mu'"),
         Term("dual steps", K * eta * s.H**2 * count / 2, text, "eq. 'change of mu'"),
     ]
     inner += [_martingale(s)] if tabular or s.repaired else []
     played = _utilities(s, 1.0) if s.repaired else []
-    found = _scaled(inner, lambda value: _over(2 * value, chi), "2/χ")
+    found = _scaled(inner, lambda value: over(2 * value, chi), "2/χ")
     return [*found, *_scaled(played, lambda value: 2 * value, "2")]
