@@ -721,8 +721,7 @@ def error_slacks(P, signals, V, q, parts, inside, LV, local, features, W):
         d1, d2 = features["psi"].shape[-1], features["phi"].shape[-1]
         factor_P, factor = H**2 * d1 * np.sqrt(d1 * W), np.sqrt(d2 * W)
     residual = 0.0
-    slacks = {name: ([np.inf], [np.inf])
-              for name in ("prediction", "optimism", "transitions", "signals")}  # fmt: skip
+    slacks = {name: ([], []) for name in ("prediction", "optimism", "transitions", "signals")}
     for c in range(C):
         for h in range(H):
             lv = LV[c - 1, h] if 1 <= c <= K else 0.0
@@ -744,18 +743,22 @@ def error_slacks(P, signals, V, q, parts, inside, LV, local, features, W):
             drifts = [(drift_P, drift), (part["drift_P"], part["drift"])]
             for form, name in enumerate(("printed", "repaired")):
                 upper, lower = sides[form]
-                slacks["prediction"][form].append(np.minimum(upper - iota, iota - lower).min())
+                slacks["prediction"][form].append(np.minimum(upper - iota, iota - lower))
                 if c >= 1:
-                    slacks["optimism"][form].append((upper - iota).min())
+                    slacks["optimism"][form].append(upper - iota)
                 if h + 1 < H:
                     room = part[f"{name}_P"] + drifts[form][0]
-                    slacks["transitions"][form].append((room - abs(part["ahead"] - ahead)).min())
+                    slacks["transitions"][form].append(room - abs(part["ahead"] - ahead))
                 room = part[f"{name}_S"] + drifts[form][1]
-                slacks["signals"][form].append((room - abs(part["mean"] - signals[c, h])).min())
-    noise = parts["noise"][:, : H - 1].min() if features is not None and H > 1 else np.inf
-    return {"evaluation": residual, "normalised": noise} | {
-        name: (min(printed), min(repaired)) for name, (printed, repaired) in slacks.items()
-    }
+                slacks["signals"][form].append(room - abs(part["mean"] - signals[c, h]))
+    noise = parts["noise"][:, : H - 1] if features is not None else np.zeros((0, 0))
+    found = {"evaluation": residual, "normalised": noise.min(initial=np.inf)}
+    found |= {"normalised count": ((noise < -1e-9).sum(), noise.size)}
+    for name, forms in slacks.items():
+        forms = [np.array(form) for form in forms]
+        found[name] = [form.min(initial=np.inf) for form in forms]
+        found[f"{name} count"] = [((form < -1e-9).sum(), form.size) for form in forms]
+    return found
 
 
 def regression_rows(P, V, path, features):

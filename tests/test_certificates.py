@@ -111,6 +111,12 @@ COLUMNS = {
     "projection": kernels.PROJECTION, "normalised": kernels.NORMALISED,
 }  # fmt: skip
 
+# The lemmas that say at what share of places they fail, and the twin's name for them.
+SHARES = {
+    "prediction-error": "prediction", "optimism": "optimism", "transition-bonus": "transitions",
+    "signal-bonus": "signals", "self-normalised": "normalised",
+}  # fmt: skip
+
 
 def findings(world, agent, script):
     """What the compiled audit finds in each episode."""
@@ -193,6 +199,9 @@ def test_audit_agrees_with_its_twin(case, shape):
         want = expected[name]
         got = out.worst[:, column] if want.ndim == 1 else out.worst[:, column : column + 2]
         np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9, err_msg=name)
+        if f"{name} count" in expected:
+            got = out.broken[:, column] if want.ndim == 1 else out.broken[:, column : column + 2]
+            np.testing.assert_array_equal(got, expected[f"{name} count"][..., 0], err_msg=name)
     np.testing.assert_allclose(out.terms, expected["terms"], rtol=0, atol=1e-9)
     np.testing.assert_allclose(out.fed, expected["fed"], rtol=0, atol=1e-9)
     np.testing.assert_allclose(out.star_change, expected["star_change"], rtol=0, atol=1e-12)
@@ -206,10 +215,18 @@ def test_both_sides_of_the_lemmas_on_runs_agree_with_the_twin(case, lagged):
     agent = build(world, knowledge, mode, feed=feed, L=7, W=W, bonus_scale=scale, lagged=lagged,
                   xi=0.3)  # fmt: skip
     found, script = played(world, agent, 1, noisy)
+    twin = naive_audit(world, agent, script)
+    for id, name in SHARES.items():
+        broken, places = twin[f"{name} count"].sum(axis=0).T
+        forms = (
+            [found[id].printed] if name == "normalised" else [found[id].printed, found[id].repaired]
+        )
+        shares = [0.0 if form is None else form.share for form in forms]
+        np.testing.assert_allclose(shares, broken / np.maximum(places, 1), rtol=1e-12, err_msg=id)
     optima = optimal_policies(world)[0]
     names = ("alpha", "L", "eta", "xi", "chi", "lagged")
     sides = naive.audit_sums(
-        naive_audit(world, agent, script), mu=script.mu, b=world.thresholds, optimum=optima.value,
+        twin, mu=script.mu, b=world.thresholds, optimum=optima.value,
         multipliers=optima.multipliers, B_P=sd.oracles.variation(world, "l2").P.sum(),
         B_P_l1=sd.oracles.variation(world, "l1").P.sum(), A=world.A,
         norm=1.0 if agent.features is None else np.sqrt(world.d1),
@@ -451,6 +468,28 @@ def test_shares_count_the_places_that_fail():
     found = audited(world, agent, script)
     assert found["optimism"].printed.share == pytest.approx(1 / 20)
     assert found["prediction-error"].repaired.share == pytest.approx(0.5 / 20)
+
+
+@pytest.mark.parametrize("off", [2e-4, 2e-7])
+def test_a_small_failure_of_the_slater_lemma_is_a_failure(off):
+    """One state, r = (1, 0), g = (0, 1), b = 1/2, so V* = 1/2 and mu* = 1; C = chi = 4.
+
+    With pi = (1/2 - x, 1/2 + x): short = -x, delta = -3x. The printed 2 delta/C >= short is
+    -x/2 >= 0 off by x/2; repaired, delta = (C - mu*) short with equality.
+    """
+    cmdp = sd.TabularCMDP(np.ones((1, 1, 2, 1)), np.array([[[1.0, 0.0]]]),
+                          np.array([[[[0.0, 1.0]]]]), [0.5], [1.0])  # fmt: skip
+    world = sd.DriftingCMDP([cmdp], np.zeros(3, dtype=int))
+    agent = build(world, chi=4.0)
+    policies = np.full((3, 1, 1, 2), 0.5) + off * np.array([-1.0, 1.0])
+    script = Transcript(
+        policies, np.zeros((3, 2, 1, 1, 2)), np.zeros((3, 2)), np.zeros((3, 1)),
+        np.zeros((3, 1), int), np.zeros((3, 1), int), np.zeros((3, 2, 1)),
+    )  # fmt: skip
+    found = audited(world, agent, script)["slater-episode"]
+    assert found.result == "fails as printed, holds as repaired"
+    assert found.printed.slack == pytest.approx(-off / 2)
+    assert found.repaired.slack == pytest.approx(0, abs=1e-12)
 
 
 # ---------------------------------------------------------------- what does not apply
