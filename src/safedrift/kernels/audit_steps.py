@@ -80,9 +80,10 @@ def examine_channel(world, p, i, m, c, h, lv, settings, script, truth, ledger, w
     s_now, a_now = script.states[i, h], script.actions[i, h]
     whole = ledger.times.size > 0  # Algorithm 3 has one bonus for both errors
     most, worst, worst_at = float(H - h), -1.0, 0
+    fresh = truth.fresh[i]  # else V* is that of the episode before
     for s in range(S):
         value, best, inner, moved = 0.0, 0.0, 0.0, 0.0
-        reached = work.reach[h, s] > 0.0  # elsewhere V* is never asked for
+        asked = fresh and work.reach[h, s] > 0.0  # nobody asks for V* elsewhere
         for a in range(A):
             row = (h * S + s) * A + a
             wanted = max(min(mean[s, a] + ahead[s, a] + bonus[s, a] + lv, most), 0.0)
@@ -91,7 +92,7 @@ def examine_channel(world, p, i, m, c, h, lv, settings, script, truth, ledger, w
             Pm, P_pi, P_star = 0.0, 0.0, 0.0
             if h + 1 < H:
                 Pm, P_pi = expected[s, a, lane], expected[s, a, lane + 1]
-                if star[s, a] > 0.0 and reached:
+                if asked and star[s, a] > 0.0:
                     for e in range(offsets[row], offsets[row + 1]):
                         P_star += p[e] * V_star[states[e]]
             signal = signals[s, a]
@@ -124,7 +125,8 @@ def examine_channel(world, p, i, m, c, h, lv, settings, script, truth, ledger, w
             slack[5, j] = (b if whole else bonus_P[s, a]) + drift_P[s, a] - off_P
             slack[7, j] = (b if whole else bonus_S[s, a]) + drift[s, a] - off
         values[s] = value
-        bests[s] = best
+        if fresh:
+            bests[s] = best
         terms[OWN_STEP, c] += work.reach[h, s] * inner
         terms[BLOCK_STEP, c] += ledger.reach[1, h, s] * inner
         terms[IOTA_OPTIMAL, c] += work.reach[h, s] * moved
