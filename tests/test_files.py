@@ -75,6 +75,9 @@ def test_both_kinds_run_from_the_command_line(tmp_path, arrays):
     done = command("run", f"{tmp_path / 'mine.py'}:make", "-n", 20, "--out", tmp_path / "b")
     assert done.exit_code == 0, done.output
     assert sd.Run.from_parquet(tmp_path / "b" / "run.parquet").info["sizes"]["M"] == 20
+    done = command("run", f"{tmp_path / 'mine.py'}:make", "--out", tmp_path / "c")
+    assert done.exit_code == 0, done.output
+    assert sd.Run.from_parquet(tmp_path / "c" / "run.parquet").info["sizes"]["M"] == 7
     assert load(f"{tmp_path / 'mine.py'}:fixed").M == 7
     run = sd.Run.from_parquet(tmp_path / "a" / "run.parquet")
     assert run.certify(load(str(tmp_path / "my_world.npz"))).identities_hold
@@ -178,6 +181,24 @@ def test_broken_functions_are_told(tmp_path, text, source, message):
     assert done.exit_code == 2
     assert message in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
+
+
+def test_arrays_say_themselves_how_many_episodes_there_are(tmp_path, arrays):
+    path = written(tmp_path, arrays)
+    assert load(path, M).M == M
+    done = command("run", path, "-n", M + 1, "--out", tmp_path / "out")
+    assert done.exit_code == 2
+    said = " ".join(done.stderr.split())
+    assert f"episodes must be left out, or the {M} of the weights in {path}; got {M + 1}" in said
+
+
+def test_named_worlds_have_20000_episodes_unless_told(tmp_path):
+    for told, M in (((), 20_000), (("-n", 300), 300)):
+        done = command(
+            "run", "stationary", *told, "--measure-every", 10**9, "--out", tmp_path / "o"
+        )
+        assert done.exit_code == 2
+        assert f"measure_every must be an integer in [1, {M}]" in done.stderr
 
 
 def test_files_take_no_options_and_rubbish_is_no_file(tmp_path, arrays):

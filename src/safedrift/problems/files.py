@@ -1,4 +1,4 @@
-"""A world of your own from a file: arrays in an .npz, or a function in a .py.
+"""A world of your own from a file: a YAML text, arrays in an .npz, or a function in a .py.
 
 An .npz holds N scenarios and a path through them (axes as everywhere, K constraints, M episodes):
 
@@ -6,8 +6,13 @@ An .npz holds N scenarios and a path through them (axes as everywhere, K constra
     rewards      (N, H, S, A)       weights     (M, N) convex weights, or (M,) scenario numbers
     utilities    (N, K, H, S, A)    thresholds  (M, K)
 
-It is read without pickle, so it cannot run code. `my_world.py:make` calls the function `make`,
-which must return a DriftingCMDP or a LinearKernelCMDP; if it takes `episodes`, it is told how many.
+The keys of a .yaml are described in `problems/yaml_file.py`. `my_world.py:make` calls the function
+`make`, which must return a DriftingCMDP or a LinearKernelCMDP; if it takes `episodes`, it is told
+how many.
+
+Only the .py file that you name runs code, all of it, as if you had started it. An .npz is read
+without pickle and a .yaml by the safe loader: neither can run code. A stored run keeps the name of
+its file but never loads it; to certify such a run, hand over the world.
 """
 
 from __future__ import annotations
@@ -22,9 +27,11 @@ import numpy as np
 
 from safedrift import _check
 from safedrift.models import DriftingCMDP, DriftingWorld, TabularCMDP
+from safedrift.problems import yaml_file
 
 __all__ = ["ARRAYS", "is_file", "load"]
 
+YAML = (".yaml", ".yml")
 ARRAYS = {
     "transitions": (5,), "rewards": (4,), "utilities": (5,), "initial": (1,), "weights": (1, 2),
     "thresholds": (2,),
@@ -33,17 +40,31 @@ ARRAYS = {
 
 def is_file(source: str) -> bool:
     """Whether a problem is meant as a file and not as a name."""
-    return source.endswith(".npz") or ".py:" in source
+    return source.endswith((".npz", *YAML)) or ".py:" in source
 
 
 def load(source: str, episodes: int | None = None) -> DriftingWorld:
-    """Return the world in `my_world.npz`, or the one that `my_world.py:make` returns."""
-    world = _from_arrays(Path(source)) if source.endswith(".npz") else _called(source, episodes)
-    world.name = Path(source.partition(":")[0]).name
+    """Return the world in `my_world.yaml` or `my_world.npz`, or what `my_world.py:make` returns.
+
+    Parameters
+    ----------
+    episodes
+        M, where the file leaves it open; None takes the file's own number.
+    """
+    path = Path(source)
+    world: DriftingWorld
+    if source.endswith(YAML):
+        world = yaml_file.load(path, episodes)
+    elif source.endswith(".npz"):
+        world = _from_arrays(path, episodes)
+    else:
+        path = Path(source.rpartition(":")[0])
+        world = _called(source, episodes)
+    world.name = path.name
     return world
 
 
-def _from_arrays(path: Path) -> DriftingCMDP:
+def _from_arrays(path: Path, episodes: int | None) -> DriftingCMDP:
     if not path.is_file():
         _check.fail("problem", "the name of a world or an existing file", path)
     try:
@@ -61,6 +82,8 @@ def _from_arrays(path: Path) -> DriftingCMDP:
             axes = " or ".join(map(str, allowed))
             _check.fail(f"{name} in {path}", f"an array of {axes} axes", arrays[name].shape)
     N, M = len(arrays["transitions"]), len(arrays["weights"])
+    if episodes not in (None, M):
+        _check.fail("episodes", f"left out, or the {M} of the weights in {path}", episodes)
     for name, length in (("rewards", N), ("utilities", N), ("thresholds", M)):
         if len(arrays[name]) != length:
             _check.fail(f"{name} in {path}", f"of length {length}", arrays[name].shape)
