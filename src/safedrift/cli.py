@@ -73,12 +73,17 @@ def run(
         str,
         typer.Argument(
             help="Name of a world ('safedrift problems' lists them), or a file of your own: "
-            "world.npz, or world.py:make."
+            "world.yaml, world.npz, or world.py:make."
         ),
     ],
     episodes: Annotated[
-        int, typer.Option("--episodes", "-n", help="M, how many episodes.")
-    ] = 20_000,
+        int | None,
+        typer.Option(
+            "--episodes",
+            "-n",
+            help="M, how many episodes; by default 20000, or what a file of your own says.",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the run: actions, states, noise.")] = 0,
     world_seed: Annotated[int, typer.Option(help="Of the world, where it is random.")] = 0,
     knowledge: Annotated[
@@ -142,7 +147,7 @@ def run(
     - safedrift run maze --knowledge local-budgets --set eta=0.1 --out runs/first
     - safedrift run random -n 50000 -o states=8 -o drift=linear -o gamma=0.3
     - safedrift run random -n 100000 --mode printed (and read what it says)
-    - safedrift run my_world.npz
+    - safedrift run my_world.yaml
     """
     from safedrift.problems.files import is_file
 
@@ -247,7 +252,7 @@ def _tell(story: str, options: dict[str, Any]) -> None:
 
 def _run(
     problem: str,
-    episodes: int,
+    episodes: int | None,
     seed: int,
     world_seed: int,
     knowledge: Known,
@@ -275,7 +280,8 @@ def _run(
             _check.fail("--option", "left out with a file of your own", ", ".join(options))
         world = load(problem, episodes)
     else:
-        world = sd.problems.make(problem, episodes=episodes, seed=world_seed, **options)
+        M = 20_000 if episodes is None else episodes
+        world = sd.problems.make(problem, episodes=M, seed=world_seed, **options)
     _check.integer("measure_every", measure_every, upper=world.M)
     if gamma is not None:
         _check.positive("gamma", gamma)
