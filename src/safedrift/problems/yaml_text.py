@@ -170,7 +170,7 @@ def read(path: Path) -> Entry:
     if len(raw) > LARGEST:
         _check.fail(file, f"a YAML file of at most {LARGEST:,} bytes (or an .npz)", "a larger one")
     try:
-        loader = _Loader(raw.decode("utf-8-sig"))
+        loader = _Loader(raw.decode("utf-8"))
         loader.name = file
         node = loader.get_single_node()
     except UnicodeDecodeError as error:
