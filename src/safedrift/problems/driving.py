@@ -73,11 +73,20 @@ def driving(
     storms
         How many there are.
     """
-    M, H = _check.integer("episodes", episodes), _check.integer("horizon", horizon)
+    M = _check.integer("episodes", episodes)
+    storms = _check.integer("storms", storms, lower=0)
+    weather = _weather(M, period, storms, seed)
+    return road(weather, gaps=gaps, speeds=speeds, horizon=horizon, misses=misses)
+
+
+def road(
+    weather: FloatArray, *, gaps: int, speeds: int, horizon: int, misses: float
+) -> DriftingCMDP:
+    """Return the road under a weather: weights (M, 3) of dry, wet and ice."""
+    H = _check.integer("horizon", horizon)
     gaps = _check.integer("gaps", gaps, lower=3)
     speeds = _check.integer("speeds", speeds, lower=3)
     misses = _check.positive("misses", misses, upper=H, closed=False)
-    storms = _check.integer("storms", storms, lower=0)
     gap, speed = np.divmod(np.arange(gaps * speeds), speeds)
     S = gap.size
     rewards = np.broadcast_to(speed[:, None] / (speeds - 1), (H, S, 3))
@@ -88,8 +97,7 @@ def driving(
     for brake, accelerate in _GRIP:
         P = _transitions(gaps, speeds, np.array([brake, 1.0, accelerate]), H)
         scenarios.append(TabularCMDP(P, rewards, utilities, threshold, start))
-    weather = _weather(M, period, storms, seed)
-    return DriftingCMDP(scenarios, weather, thresholds=np.full((M, 1), threshold))
+    return DriftingCMDP(scenarios, weather, thresholds=np.full((len(weather), 1), threshold))
 
 
 def _transitions(gaps: int, speeds: int, grip: FloatArray, H: int) -> Successors:
