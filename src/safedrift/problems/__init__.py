@@ -15,6 +15,8 @@ from safedrift.models import DriftingWorld
 from safedrift.problems.adversary import adversary
 from safedrift.problems.blend import blend
 from safedrift.problems.cliff_walking import cliff_walking
+from safedrift.problems.commute import commute
+from safedrift.problems.departures import departures
 from safedrift.problems.dosing import dosing
 from safedrift.problems.driving import driving
 from safedrift.problems.energy import energy
@@ -36,6 +38,8 @@ PROBLEMS: dict[str, Callable[..., DriftingWorld]] = {
     "queue": queue,
     "dosing": dosing,
     "driving": driving,
+    "commute": commute,
+    "departures": departures,
     "frozen_lake": frozen_lake,
     "cliff_walking": cliff_walking,
     "blend": blend,
