@@ -33,7 +33,7 @@ def test_python_of_the_guide_to_ones_own_world_runs():
 
 PAGES = (
     "README.md", "docs/linear.md", "docs/errata.md", "docs/rates.md", "docs/certificates.md",
-    "docs/your-own-world.md",
+    "docs/your-own-world.md", "docs/recorded-data.md",
 )  # fmt: skip
 
 
