@@ -32,11 +32,14 @@ from safedrift.models import (
     refined,
 )
 from safedrift.oracles import budgets, evaluate, local_budgets, optima, solve, variation
+from safedrift.problems.gymnasium_worlds import GymnasiumWorld, from_gymnasium
+from safedrift.problems.transitions import Transition
 
 __all__ = [
     "PROPDPPO",
     "Budgets",
     "DriftingCMDP",
+    "GymnasiumWorld",
     "LinearKernelCMDP",
     "LocalBudgets",
     "Parameters",
@@ -46,6 +49,7 @@ __all__ = [
     "SuccessorFeatures",
     "Successors",
     "TabularCMDP",
+    "Transition",
     "__version__",
     "box",
     "budgets",
@@ -53,6 +57,7 @@ __all__ = [
     "drift",
     "evaluate",
     "from_costs",
+    "from_gymnasium",
     "linear_kernel_on_box",
     "local_budgets",
     "optima",

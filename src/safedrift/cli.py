@@ -31,6 +31,7 @@ from rich.table import Table
 from rich.text import Text
 
 from safedrift.cli_certify import certify
+from safedrift.cli_environment import run_environment
 from safedrift.cli_theory import theory
 
 app = typer.Typer(
@@ -279,6 +280,10 @@ def _run(
         if options:
             _check.fail("--option", "left out with a file of your own", ", ".join(options))
         world = load(problem, episodes)
+        if isinstance(world, sd.GymnasiumWorld):
+            return run_environment(
+                world, gamma, knowledge, mode, seed, measure_every, noisy, overrides
+            )
     else:
         M = 20_000 if episodes is None else episodes
         world = sd.problems.make(problem, episodes=M, seed=world_seed, **options)
@@ -459,6 +464,9 @@ def _show(summary: dict[str, Any], folder: Path) -> None:
 
 def _figures(summary: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
     """Rows of the summary table: name, figure per episode, definition."""
+    if not summary["truth"]:
+        yield from _observed(summary)
+        return
     yield "regret", summary["dynamic_regret_per_episode"], "DR(M)/M, DR = Σ (V_r* - V_r)"
     yield "  last tenth", summary["last_tenth_regret_per_episode"], "over the last M/10 episodes"
     yield "  uniform policy", summary["uniform_regret_per_episode"], "for comparison"
@@ -483,6 +491,18 @@ def _figures(summary: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
             f"largest change of V_r* - V_r, {coarse} to {fine} nodes",
         )
         yield "", cost["utility"], "likewise of V_g"
+
+
+def _observed(summary: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
+    """The rows of a world without a model."""
+    yield "observed reward", summary["reward_per_episode"], "scaled to [0, 1] per step"
+    yield "  last tenth", summary["last_tenth_reward_per_episode"], "over the last M/10 episodes"
+    several = len(summary["violation"]) > 1
+    for k, violation in enumerate(summary["violation_per_episode"]):
+        name = f"observed violation {k}" if several else "observed violation"
+        yield name, violation, "CV(M)/M, CV = [Σ (b - observed utility)]_+"
+        late = summary["last_tenth_shortfall_per_episode"][k]
+        yield "  last tenth", late, "mean of b - observed utility; negative is safe"
 
 
 def main() -> None:

@@ -23,6 +23,7 @@ from safedrift.kernels.audit_memory import Transcript
 from safedrift.models import DriftingWorld
 from safedrift.oracles import local_budgets
 from safedrift.problems import PROBLEMS, make
+from safedrift.problems.gymnasium_worlds import GymnasiumWorld
 from safedrift.theory.audit import Audit
 from safedrift.theory.certificates import Certificates
 from safedrift.theory.checks import certificates
@@ -52,7 +53,7 @@ def certify(
         Called with each `Chunk` that was played, the exact values (B, 1+K) of its policies and
         V_r* (B,); for checks of one's own.
     """
-    _check.kind("world", world, get_args(DriftingWorld))
+    _has_model(world)
     _check.kind("agent", agent, PROPDPPO)
     _check.kind("noisy", noisy, bool)
     seed = _check.integer("seed", seed, lower=0)
@@ -91,8 +92,14 @@ def certify_run(
     progress: Progress | None = None,
 ) -> Certificates:
     """Certify a run, fresh or read from a file; see `Run.certify`."""
+    if "environment" in run.info:
+        _check.fail(
+            "the run",
+            "of a world with a model, which can be played again",
+            f"one of the Gymnasium environment {run.info['environment']}",
+        )
     world = _world_of(run) if world is None else world
-    _check.kind("world", world, get_args(DriftingWorld))
+    _has_model(world)
     agent = _agent_of(run, world)
     if not np.array_equal(run.thresholds, world.thresholds[run.episodes]):
         _check.fail("world", "the one of this run", "other thresholds")
@@ -125,6 +132,13 @@ def certify_run(
         witness=compare,
     )  # fmt: skip
     return replace(found, info=found.info | {"run": run.digest})
+
+
+def _has_model(world: object) -> None:
+    """Refuse what the lemmas cannot be checked on."""
+    if isinstance(world, GymnasiumWorld):
+        _check.fail("world", "one with a model to certify a run in it", f"{world!r}")
+    _check.kind("world", world, get_args(DriftingWorld))
 
 
 def _world_of(run: Run) -> DriftingWorld:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from safedrift.oracles import Optima, Variation
     from safedrift.theory.certificates import Certificates
 
-__all__ = ["Run", "make_run"]
+__all__ = ["Run", "describe", "make_run"]
 
 FORMAT = 1
 RESIDUAL = 1e-6  # of the least-squares factors, above which a user should know
@@ -48,6 +48,8 @@ class Run:
     episodes : (n,) which episodes were measured, from 0
     reward, optimal_reward : (n,) V_r[π_m, m] and V_r*[m], exact
     utility, thresholds : (n, K) V_g[π_m, m], exact, and b_m
+        (where the world has no model, `reward` and `utility` are the observed sums, and all that
+        would need one is NaN; see `truth_known`)
     mu, optimal_mu : (n, K) the learner's multipliers after its dual step, and μ*
     gamma : (n,) Slater gap of the episode
     estimated_reward, estimated_utility : (n,), (n, K) the learner's V_r^m and V_g^m at the start
@@ -92,6 +94,11 @@ class Run:
         return (
             f"Run({self.info['problem']}, {self.info['agent']}, {sizes}, seed={self.info['seed']})"
         )
+
+    @property
+    def truth_known(self) -> bool:
+        """Whether the world has a model, so that values, optima and regret are exact."""
+        return bool(self.info.get("truth", True))
 
     @property
     def _weights(self) -> FloatArray:
@@ -144,13 +151,16 @@ class Run:
         """Return the numbers a reader asks for first, as plain data."""
         M = int(self.info["sizes"]["M"])
         last = slice(-max(1, self.episodes.size // 10), None)
-        return {
+        found = {
             "problem": self.info.get("problem"),
             "agent": self.info["agent"],
             "mode": self.info["parameters"]["mode"],
             "knowledge": self.info["knowledge"],
             "seed": self.info["seed"],
             "sizes": self.info["sizes"],
+            "truth": self.truth_known,
+            "reward_per_episode": float(self.reward @ self._weights / M),
+            "last_tenth_reward_per_episode": float(self.reward[last].mean()),
             "dynamic_regret": float(self.dynamic_regret[-1]),
             "dynamic_regret_per_episode": float(self.dynamic_regret[-1] / M),
             "positive_regret_per_episode": float(self.positive_regret[-1] / M),
@@ -166,6 +176,7 @@ class Run:
             "discretisation": self.info.get("discretisation"),
             "notes": self.notes(),
         }
+        return found if self.truth_known else found | dict.fromkeys(_NEED_TRUTH)
 
     @property
     def _chi(self) -> float:
@@ -195,6 +206,11 @@ class Run:
         """Return what a user should be told about this run, in sentences."""
         told = list(self.info["parameters"].get("remarks", []))
         remarks = tuple(told)
+        if not self.truth_known:
+            told.append(
+                "The world has no model: its best safe policy, and with it the regret, is unknown. "
+                "Rewards, utilities and the violation are what was observed."
+            )
         last = slice(-max(1, self.episodes.size // 10), None)
         share = float(self.at_cap[last].mean())
         if share > 0.95:
@@ -214,7 +230,7 @@ class Run:
                 "L is 1: the policy starts afresh in every episode and is always uniform. Set L "
                 "larger, or use mode 'practical'."
             )
-        if not told and self._uniform(last):
+        if not told and self.truth_known and self._uniform(last):
             told.append(
                 "In the last tenth of the episodes the policy was as good as uniform: nothing was "
                 "learnt. alpha may be too small, or lam or the bonus too large."
@@ -342,6 +358,13 @@ class Run:
         return write_page(self, path, certificates)
 
 
+# Figures that mean nothing where only single episodes were observed.
+_NEED_TRUTH = (
+    "dynamic_regret", "dynamic_regret_per_episode", "positive_regret_per_episode",
+    "uniform_regret_per_episode", "last_tenth_regret_per_episode",
+    "positive_violation_per_episode", "smallest_slater_gap",
+)  # fmt: skip
+
 _INFO: dict[str, Any] = {
     "problem": (str, type(None)), "agent": str, "sizes": dict, "knowledge": dict,
     "parameters": dict, "seed": int, "noisy": bool, "measure_every": int,
@@ -403,22 +426,41 @@ def make_run(
         drift_star=truth.policy_change,
         baseline_reward=baseline[:, 0],
         baseline_utility=baseline[:, 1:],
-        info={
-            "version": __version__,
-            "problem": world.name,
-            "recipe": world.recipe,
-            "agent": learner.name,
-            "sizes": learner.sizes._asdict(),
-            "knowledge": _describe_knowledge(learner),
-            "parameters": learner.parameters.record(),
-            "seed": seed,
-            "noisy": noisy,
-            "measure_every": measure_every,
-            "discretisation": discretisation,
-            "residual": float(getattr(learner.memory, "residual", np.zeros(1))[0]),
-        },
+        info=describe(
+            learner, world.name, world.recipe,
+            seed=seed, noisy=noisy, measure_every=measure_every, discretisation=discretisation,
+        ),
         world=world,
-    )
+    )  # fmt: skip
+
+
+def describe(
+    learner: PROPDPPO,
+    problem: str | None,
+    recipe: dict[str, object],
+    *,
+    seed: int,
+    noisy: bool,
+    measure_every: int,
+    discretisation: dict[str, Any] | None = None,
+    truth: bool = True,
+) -> dict[str, Any]:
+    """What is kept of a run besides its arrays, as plain data."""
+    return {
+        "version": __version__,
+        "problem": problem,
+        "recipe": recipe,
+        "agent": learner.name,
+        "sizes": learner.sizes._asdict(),
+        "knowledge": _describe_knowledge(learner),
+        "parameters": learner.parameters.record(),
+        "seed": seed,
+        "noisy": noisy,
+        "measure_every": measure_every,
+        "discretisation": discretisation,
+        "residual": float(getattr(learner.memory, "residual", np.zeros(1))[0]),
+        "truth": truth,
+    }
 
 
 def _since_last(per_episode: FloatArray, at: IntArray) -> FloatArray:

@@ -18,19 +18,23 @@ from safedrift.algorithms import PROPDPPO
 from safedrift.algorithms.engines import BoxEngine, TableEngine
 from safedrift.experiments.box import Refinement, box_uniforms, play_on_box
 from safedrift.experiments.run import Run, make_run
+from safedrift.experiments.sampled import environment_run, play_in_environment
 from safedrift.kernels import simulation
 from safedrift.kernels.types import Features
 from safedrift.models import DriftingWorld, LinearKernelCMDP
 from safedrift.oracles import Optima, evaluate_episodes, optima, variation
+from safedrift.problems.gymnasium_worlds import GymnasiumWorld
 
 __all__ = ["Progress", "seeds", "simulate"]
+
+World = DriftingWorld | GymnasiumWorld
 
 Progress = Callable[[str, int, int], None]
 """Called with (stage, episodes done, episodes in all)."""
 
 _POLICY_BYTES = 32 * 2**20  # of policies kept between learning and measuring
 _CHUNK = 1024  # episodes between two reports of progress;
-_CHUNK_ON_BOX = 32  # fewer where an episode takes milliseconds
+_CHUNK_IN_PYTHON = 32  # fewer where an episode takes milliseconds
 
 
 def seeds(seed: int) -> dict[str, np.random.SeedSequence]:
@@ -40,7 +44,7 @@ def seeds(seed: int) -> dict[str, np.random.SeedSequence]:
 
 
 def simulate(
-    world: DriftingWorld,
+    world: World,
     agent: PROPDPPO,
     seed: int = 0,
     *,
@@ -53,6 +57,9 @@ def simulate(
 
     Parameters
     ----------
+    world
+        A world with a model, or an environment from `from_gymnasium`. Where that has none, the run
+        holds what was observed.
     seed
         Same seed, same numbers.
     noisy
@@ -69,27 +76,41 @@ def simulate(
     ValueError
         If world and agent disagree in size, or a measured episode is infeasible.
     """
-    _check.kind("world", world, get_args(DriftingWorld))
+    _check.kind("world", world, get_args(World))
     _check.kind("agent", agent, PROPDPPO)
     _check.kind("noisy", noisy, bool)
     check_sizes(world, agent)
+    known = _known(world)
+    if noisy and known is not world:
+        _check.fail("noisy", "False: an environment is as noisy as it is", noisy)
     measure_every = _check.integer("measure_every", measure_every, upper=world.M)
     seed = _check.integer("seed", seed, lower=0)
     episodes = np.arange(0, world.M, measure_every)
     report = progress or (lambda stage, done, total: None)
+    learner = agent.fresh(seeds(seed)["learner"])
+    if isinstance(world, GymnasiumWorld) and known is None:
+        if truth is not None or measure_every > 1:
+            name, value = ("truth", "Optima") if truth is not None else ("measure_every", "more")
+            _check.fail(name, "left out where the world has no model", value)
+        nothing = np.zeros(0, np.int64)
+        record, values = _learn(world, learner, seed, noisy, nothing, report, None)
+        return environment_run(world, learner, None, values, record, seed=seed, measure_every=1)
     refinement = None
     if isinstance(world, LinearKernelCMDP) and world.box is not None:
         refinement = Refinement(world, episodes)
     if truth is None:
-        truth = _optima(world, episodes, report)
+        truth = _optima(known, episodes, report)
     elif not (
         np.array_equal(_check.kind("truth", truth, Optima).episodes, episodes)
         and np.array_equal(truth.thresholds, world.thresholds[episodes])
     ):
         _check.fail("truth", "the optima of this world's measured episodes", "others")
-    check_feasible(world, truth)
-    learner = agent.fresh(seeds(seed)["learner"])
+    check_feasible(known, truth)
     record, values = _learn(world, learner, seed, noisy, episodes, report, refinement)
+    if isinstance(world, GymnasiumWorld):
+        return environment_run(
+            world, learner, truth, values, record, seed=seed, measure_every=measure_every
+        )
     return make_run(
         world, learner, truth, values, record, variation(world),
         seed=seed, noisy=noisy, measure_every=measure_every,
@@ -97,8 +118,13 @@ def simulate(
     )  # fmt: skip
 
 
+def _known(world: World) -> DriftingWorld | None:
+    """The world whose values and optima are measured, if there is one."""
+    return world.truth if isinstance(world, GymnasiumWorld) else world
+
+
 def _learn(
-    world: DriftingWorld,
+    world: World,
     learner: PROPDPPO,
     seed: int,
     noisy: bool,
@@ -110,10 +136,12 @@ def _learn(
     values = np.empty((episodes.size, 1 + learner.sizes.K))
     records = []
     written = 0
+    known = _known(world)
     for part in play_chunks(world, learner, seed, noisy, episodes, refinement):
         n = len(part.policies)
-        if n:
-            values[written : written + n] = evaluate_episodes(world, part.measured, part.policies)
+        if known is not None and n:
+            found = evaluate_episodes(known, part.measured, part.policies)
+            values[written : written + n] = found
         records.append(part.record)
         written += n
         report("learning", part.first + len(part.record.mu), world.M)
@@ -132,7 +160,7 @@ class Chunk(NamedTuple):
 
 
 def play_chunks(
-    world: DriftingWorld,
+    world: World,
     learner: PROPDPPO,
     seed: int,
     noisy: bool,
@@ -150,10 +178,11 @@ def play_chunks(
     measured = np.zeros(M, bool)
     measured[episodes] = True
     per_chunk = max(1, _POLICY_BYTES // (8 * H * S * A * (1 + C if logged else 1)))
-    play = _player(world, learner, refinement)
+    play = _player(world, learner, seed, refinement)
     trajectory = simulation.make_trajectory(H, K)
     draws = world_uniforms(world)
-    chunk = _CHUNK if refinement is None else _CHUNK_ON_BOX
+    arrays = None if isinstance(world, GymnasiumWorld) else world.arrays
+    chunk = _CHUNK if refinement is None and arrays is not None else _CHUNK_IN_PYTHON
     done = 0
     while done < M:
         # A chunk ends after `chunk` episodes or when its policies fill their share of memory.
@@ -165,7 +194,7 @@ def play_chunks(
         record = simulation.make_record(B, K, C)
         log = simulation.make_log(B if logged else 0, C, H, S, A, K)
         play(
-            world.arrays, learner.settings, learner.memory, noisy,
+            arrays, learner.settings, learner.memory, noisy,
             action_stream.random((B, H)),
             world_stream.random((B, draws)),
             measured[done : done + B], policies, trajectory, log, record,
@@ -175,9 +204,12 @@ def play_chunks(
 
 
 def _player(
-    world: DriftingWorld, learner: PROPDPPO, refinement: Refinement | None
+    world: World, learner: PROPDPPO, seed: int, refinement: Refinement | None
 ) -> Callable[..., None]:
-    """The loop that fits the learner: compiled, or in Python around the functions of a box."""
+    """The loop that fits the learner: compiled, or in Python around a box or an environment."""
+    if isinstance(world, GymnasiumWorld):
+        first = int(seeds(seed)["world"].generate_state(1)[0])
+        return partial(play_in_environment, world, learner.engine, first)
     if refinement is not None and isinstance(learner.engine, BoxEngine):
         return partial(play_on_box, refinement.coarse, learner.engine, refinement)
     if isinstance(learner.engine, TableEngine):
@@ -185,8 +217,10 @@ def _player(
     return simulation.play_linear
 
 
-def world_uniforms(world: DriftingWorld) -> int:
+def world_uniforms(world: World) -> int:
     """How many numbers an episode takes from the world's stream."""
+    if isinstance(world, GymnasiumWorld):
+        return 0  # an environment has a stream of its own
     box = getattr(world, "box", None)
     if box is not None:
         return box_uniforms(world.H, world.K, box.low.size)
@@ -204,7 +238,7 @@ def _optima(world: DriftingWorld, episodes: np.ndarray, report: Progress) -> Opt
     return optima(world, episodes, advance)
 
 
-def check_sizes(world: DriftingWorld, agent: PROPDPPO) -> None:
+def check_sizes(world: World, agent: PROPDPPO) -> None:
     """Refuse an agent that was made for another world."""
     for name in ("M", "H", "S", "A", "K"):
         wanted, got = getattr(world, name), getattr(agent.sizes, name)

@@ -27,6 +27,7 @@ from safedrift.problems.maze import maze
 from safedrift.problems.queue import queue
 from safedrift.problems.random import random, with_gap
 from safedrift.problems.stationary import stationary
+from safedrift.problems.taxi import taxi
 from safedrift.problems.thermostat import thermostat
 
 __all__ = ["PROBLEMS", "describe", "make", "options", "with_gap"]
@@ -42,6 +43,7 @@ PROBLEMS: dict[str, Callable[..., DriftingWorld]] = {
     "departures": departures,
     "frozen_lake": frozen_lake,
     "cliff_walking": cliff_walking,
+    "taxi": taxi,
     "blend": blend,
     "thermostat": thermostat,
     "random": random,

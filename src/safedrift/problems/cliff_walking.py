@@ -32,6 +32,7 @@ import numpy as np
 from safedrift import _check
 from safedrift.models import DriftingCMDP
 from safedrift.problems.toy_text import from_table, thawing
+from safedrift.problems.transitions import Transition
 
 
 def cliff_walking(
@@ -54,11 +55,11 @@ def cliff_walking(
     return DriftingCMDP(ground, thawing(M, cycles), thresholds=np.full((M, 1), H - falls))
 
 
-def on_the_path(s: int, a: int, after: int, reward: float, terminated: bool) -> float:
+def on_the_path(step: Transition) -> float:
     """0 for a step over the edge, which Gymnasium charges with -100."""
-    return 0.0 if reward == -100 else 1.0
+    return 0.0 if step.reward == -100 else 1.0
 
 
-def one_step(s: int, a: int, after: int, reward: float, terminated: bool) -> float:
+def one_step(step: Transition) -> float:
     """-1 for every step, falls included."""
     return -1.0

@@ -70,14 +70,15 @@ class DriftingEnv(gymnasium.Env[Any, Any]):
         self.noisy = _check.kind("noisy", noisy, bool)
         self.render_mode = render_mode
         self.action_space = spaces.Discrete(problem.A)
-        self._box = getattr(problem, "box", None)
         self.observation_space = spaces.Discrete(problem.S)
-        if self._box is not None:
-            self.observation_space = spaces.Box(self._box.low, self._box.high, dtype=np.float64)
+        self._on_box: LinearKernelCMDP | None = None
+        if isinstance(problem, LinearKernelCMDP) and problem.box is not None:
+            self._on_box = problem
+            self.observation_space = spaces.Box(problem.box.low, problem.box.high, dtype=np.float64)
         self.episode = -1
         self._step: int | None = None
         self._state: Any = None
-        self._today: TabularCMDP | None = None
+        self._today: TabularCMDP  # of finitely many states, set by reset
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -95,8 +96,8 @@ class DriftingEnv(gymnasium.Env[Any, Any]):
             _check.fail("options", "{'episode': m}", ", ".join(map(str, chosen)))
         self.episode = _check.integer("episode", wanted, lower=0, upper=self.world.M - 1)
         self._step = 0
-        if isinstance(self.world, LinearKernelCMDP) and self._box is not None:
-            self._state = first_point(self.world, self.np_random.random())
+        if self._on_box is not None:
+            self._state = first_point(self._on_box, self.np_random.random())
         else:
             self._today = self.world.at(self.episode)
             self._state = self._drawn(np.arange(self.world.S), self.world.initial)
@@ -112,30 +113,28 @@ class DriftingEnv(gymnasium.Env[Any, Any]):
         if isinstance(action, np.ndarray) and action.ndim == 0:
             action = action[()]
         a = _check.integer("action", action, lower=0, upper=self.world.A - 1)
-        means = self._signals(a)
+        means = self._signals(self._step, a)
         values = means
         if self.noisy:
             values = (self.np_random.random(means.size) < means).astype(np.float64)
         if self._step + 1 < self.world.H:
-            self._state = self._next(a)
+            self._state = self._next(self._step, a)
         self._step += 1
         over = self._step == self.world.H
         return self._observation(), float(values[0]), over, False, self._info(values[1:])
 
-    def _signals(self, a: int) -> np.ndarray:
+    def _signals(self, h: int, a: int) -> np.ndarray:
         """Mean reward and utilities (1+K,)."""
-        h, x = self._step, self._state
-        if self._today is None:
-            assert isinstance(self.world, LinearKernelCMDP)
-            return signals(self.world, self.episode, int(h or 0), x, a)
+        x = self._state
+        if self._on_box is not None:
+            return signals(self._on_box, self.episode, h, x, a)
         return np.append(self._today.rewards[h, x, a], self._today.utilities[:, h, x, a])
 
-    def _next(self, a: int) -> Any:
-        h, x = int(self._step or 0), self._state
-        if self._today is None:
-            assert isinstance(self.world, LinearKernelCMDP)
+    def _next(self, h: int, a: int) -> Any:
+        x = self._state
+        if self._on_box is not None:
             u = self.np_random.random(1 + x.size)
-            return next_point(self.world, self.episode, h, x, a, u)
+            return next_point(self._on_box, self.episode, h, x, a, u)
         lists = self._today.successors
         row = (h * self.world.S + x) * self.world.A + a
         part = slice(lists.offsets[row], lists.offsets[row + 1])
@@ -147,7 +146,7 @@ class DriftingEnv(gymnasium.Env[Any, Any]):
         return int(states[min(int(place), states.size - 1)])
 
     def _observation(self) -> Any:
-        return np.int64(self._state) if self._today is not None else self._state.copy()
+        return np.int64(self._state) if self._on_box is None else self._state.copy()
 
     def _info(self, utility: np.ndarray) -> dict[str, Any]:
         return {

@@ -7,8 +7,8 @@ An .npz holds N scenarios and a path through them (axes as everywhere, K constra
     utilities    (N, K, H, S, A)    thresholds  (M, K)
 
 The keys of a .yaml are described in `problems/yaml_file.py`. `my_world.py:make` calls the function
-`make`, which must return a DriftingCMDP or a LinearKernelCMDP; if it takes `episodes`, it is told
-how many.
+`make`, which must return a DriftingCMDP, a LinearKernelCMDP or what `from_gymnasium` returns;
+if it takes `episodes`, it is told how many.
 
 Only the .py file that you name runs code, all of it, as if you had started it. An .npz is read
 without pickle and a .yaml by the safe loader: neither can run code. A stored run keeps the name of
@@ -21,13 +21,14 @@ import importlib.util
 import inspect
 import zipfile
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 
 from safedrift import _check
 from safedrift.models import DriftingCMDP, DriftingWorld, TabularCMDP
 from safedrift.problems import yaml_file
+from safedrift.problems.gymnasium_worlds import GymnasiumWorld
 
 __all__ = ["ARRAYS", "is_file", "load"]
 
@@ -43,7 +44,7 @@ def is_file(source: str) -> bool:
     return source.endswith((".npz", *YAML)) or ".py:" in source
 
 
-def load(source: str, episodes: int | None = None) -> DriftingWorld:
+def load(source: str, episodes: int | None = None) -> DriftingWorld | GymnasiumWorld:
     """Return the world in `my_world.yaml` or `my_world.npz`, or what `my_world.py:make` returns.
 
     Parameters
@@ -52,7 +53,7 @@ def load(source: str, episodes: int | None = None) -> DriftingWorld:
         M, where the file leaves it open; None takes the file's own number.
     """
     path = Path(source)
-    world: DriftingWorld
+    world: DriftingWorld | GymnasiumWorld
     if source.endswith(YAML):
         world = yaml_file.load(path, episodes)
     elif source.endswith(".npz"):
@@ -60,7 +61,8 @@ def load(source: str, episodes: int | None = None) -> DriftingWorld:
     else:
         path = Path(source.rpartition(":")[0])
         world = _called(source, episodes)
-    world.name = path.name
+    if not isinstance(world, GymnasiumWorld):
+        world.name = path.name
     return world
 
 
@@ -97,7 +99,7 @@ def _from_arrays(path: Path, episodes: int | None) -> DriftingCMDP:
     return DriftingCMDP(scenarios, arrays["weights"], thresholds=arrays["thresholds"])
 
 
-def _called(source: str, episodes: int | None) -> DriftingWorld:
+def _called(source: str, episodes: int | None) -> DriftingWorld | GymnasiumWorld:
     text, _, name = source.rpartition(":")
     path = Path(text)
     if not path.is_file():
@@ -112,10 +114,10 @@ def _called(source: str, episodes: int | None) -> DriftingWorld:
         if not callable(make):
             _check.fail("problem", f"FILE.py:FUNCTION with a function of {path}", source)
         takes = "episodes" in inspect.signature(make).parameters
-        world = make(episodes=episodes) if takes and episodes is not None else make()
+        world: Any = make(episodes=episodes) if takes and episodes is not None else make()
     except Exception as error:
         raise ValueError(f"{source} failed: {type(error).__name__}: {error}") from error
-    if not isinstance(world, get_args(DriftingWorld)):
-        what = "a DriftingCMDP or a LinearKernelCMDP"
+    if not isinstance(world, (*get_args(DriftingWorld), GymnasiumWorld)):
+        what = "a DriftingCMDP, a LinearKernelCMDP or a GymnasiumWorld"
         _check.fail(f"what {source} returns", what, type(world).__name__)
-    return world  # type: ignore[no-any-return]
+    return world

@@ -2,7 +2,8 @@
 
 Story
     The lake of Gymnasium's FrozenLake-v1. In winter the ice is slippery and a step goes where it is
-    meant to in one of three cases only; in summer it always does. In between the two are mixed.
+    meant to in one of three cases only; in summer it always does. In between the two are mixed. The
+    goal stays where Gymnasium has it, or moves to another cell now and then.
 States
     Cells of the map, row by row from the top left, and one more, "over", where an ended episode
     stays.
@@ -16,7 +17,8 @@ Utility and threshold
 Drift
     Transitions, rewards and utilities: the slipperiness follows `cycles` cosine waves, winter
     first. A reward or utility is an average over where a step may end, so it moves with the ice.
-    The threshold stays.
+    With `goal=moving` (or a list of cells, row and column) the goal moves `moves` times, from each
+    cell of its list to the next and round again. The threshold stays.
 Knowledge
     Some policy never falls, whatever the ice: `Slater(gamma)` with gamma up to `risk` holds.
 Source
@@ -27,11 +29,17 @@ Version
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+from gymnasium.envs.toy_text.frozen_lake import MAPS
 
 from safedrift import _check
-from safedrift.models import DriftingCMDP
+from safedrift.models import DriftingCMDP, drift
 from safedrift.problems.toy_text import from_table, thawing
+from safedrift.problems.transitions import Transition
+
+_GOALS = {"4x4": ((3, 3), (0, 3), (3, 1)), "8x8": ((7, 7), (0, 7), (7, 0))}
 
 
 def frozen_lake(
@@ -42,6 +50,8 @@ def frozen_lake(
     horizon: int = 30,
     risk: float = 0.1,
     cycles: float = 2.0,
+    goal: str | Sequence[Sequence[int]] = "fixed",
+    moves: int = 3,
 ) -> DriftingCMDP:
     """Return the lake; see the module for its story. `seed` is not used: nothing here is random."""
     M = _check.integer("episodes", episodes)
@@ -49,13 +59,43 @@ def frozen_lake(
     H = _check.integer("horizon", horizon, lower=2)
     risk = _check.positive("risk", risk, upper=1.0)
     _check.positive("cycles", cycles)
+    moves = min(_check.integer("moves", moves, lower=0), M - 1)
+    goals = _goals(map_name, goal)
     ground = [
-        from_table("FrozenLake-v1", H, dry_feet, H - risk, map_name=map_name, is_slippery=slippery)
-        for slippery in (True, False)
+        from_table("FrozenLake-v1", H, dry_feet, H - risk, desc=_map(map_name, g), is_slippery=icy)
+        for g in goals
+        for icy in (True, False)
     ]
-    return DriftingCMDP(ground, thawing(M, cycles), thresholds=np.full((M, 1), H - risk))
+    which = np.asarray(drift.abrupt(M, len(goals), moves))  # (M, goals), one-hot
+    weights = which[:, :, None] * np.asarray(thawing(M, cycles))[:, None, :]
+    return DriftingCMDP(ground, weights.reshape(M, -1), thresholds=np.full((M, 1), H - risk))
 
 
-def dry_feet(s: int, a: int, after: int, reward: float, terminated: bool) -> float:
+def dry_feet(step: Transition) -> float:
     """0 for the step that ends in a hole: it terminates without reward."""
-    return 0.0 if terminated and reward == 0 else 1.0
+    return 0.0 if step.terminated and step.reward == 0 else 1.0
+
+
+def _goals(map_name: str, goal: str | Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+    """Cells (row, column) that the goal is in, one after the other."""
+    if isinstance(goal, str):
+        _check.choice("goal", goal, ("fixed", "moving"))
+        return list(_GOALS[map_name][: 1 if goal == "fixed" else None])
+    size = len(MAPS[map_name])
+    cells = []
+    for n, cell in enumerate(goal):
+        place = _check.integers(f"goal[{n}]", cell, 0, size - 1)
+        if place.size != 2 or MAPS[map_name][place[0]][place[1]] in "SH":
+            free = "a row and a column of a cell that is neither the start nor a hole"
+            _check.fail(f"goal[{n}]", free, cell)
+        cells.append((int(place[0]), int(place[1])))
+    if not cells:
+        _check.fail("goal", "'fixed', 'moving' or at least one cell", "none")
+    return cells
+
+
+def _map(map_name: str, goal: tuple[int, int]) -> list[str]:
+    """The map with its goal in another cell."""
+    rows = [list(row.replace("G", "F")) for row in MAPS[map_name]]
+    rows[goal[0]][goal[1]] = "G"
+    return ["".join(row) for row in rows]

@@ -5,14 +5,13 @@ state, reward, terminated). Here it becomes a `TabularCMDP` of H steps:
 
     states      those of the environment, and one more, "over", where an ended episode stays
     rewards     (r - low)/(high - low), averaged over next states; an ended episode earns r = 0
-    utilities   utility(s, a, next state, raw reward, terminated), averaged; 1 when over
+    utilities   utility(transition), one or K numbers, averaged over next states; 1 when over
 
 so that a value V here is (V_raw - H low)/(high - low) of a value in the environment's own units.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -22,17 +21,16 @@ from numpy.typing import ArrayLike
 from safedrift import _check
 from safedrift.kernels.types import Successors
 from safedrift.models import TabularCMDP
+from safedrift.problems.transitions import Signal, Transition, utilities_of
 
-__all__ = ["from_table"]
-
-Signal = Callable[[int, int, int, float, bool], float]
+__all__ = ["from_table", "thawing"]
 
 
 def from_table(
     env: str | gymnasium.Env[Any, Any],
     horizon: int,
     utility: Signal,
-    threshold: float,
+    threshold: ArrayLike,
     *,
     reward: Signal | None = None,
     reward_range: tuple[float, float] | None = None,
@@ -45,15 +43,40 @@ def from_table(
     env
         An environment, or the id of one that is made with `options`.
     utility
-        utility(state, action, next state, raw reward, terminated), in [0, 1].
-    threshold
+        Of a `Transition` (its info is empty): a number in [0, 1], or K of them.
+    threshold : float or array (K,)
         What the expected sum of utilities over `horizon` steps must reach.
     reward
-        reward(state, action, next state, raw reward, terminated); by default the raw reward.
+        Of a `Transition`; by default its raw reward.
     reward_range
         `low` and `high`; by default the smallest and largest reward, or 0.
     """
     H = _check.integer("horizon", horizon)
+    thresholds = _check.floats("threshold", np.atleast_1d(np.asarray(threshold)), ("K",))
+    table, A, first = _table(env, options)
+    S, K = len(first), thresholds.size
+    earn = reward or (lambda step: step.reward)
+    earned = np.array([float(earn(step)) for _, step in table])
+    low, high = reward_range or (min(0.0, earned.min()), max(0.0, earned.max()))
+    if not low < high or low > earned.min() or high < earned.max():
+        _check.fail("reward_range", f"around [{earned.min()}, {earned.max()}]", (low, high))
+    P = np.zeros((S + 1, A, S + 1))
+    signals = np.zeros((1 + K, S + 1, A))
+    P[S, :, S], signals[0, S], signals[1:, S] = 1.0, (0.0 - low) / (high - low), 1.0
+    for (p, step), got in zip(table, earned, strict=True):
+        s, a = step.state, step.action
+        P[s, a, S if step.terminated else step.next_state] += p
+        signals[0, s, a] += p * (got - low) / (high - low)
+        signals[1:, s, a] += p * utilities_of(utility, step, K, f"state {s}, action {a}")
+    steps = np.clip(signals, 0.0, 1.0)[:, None].repeat(H, axis=1)
+    start = np.append(first, 0.0)
+    return TabularCMDP(_lists(P, H), steps[0], steps[1:], thresholds, start / start.sum())
+
+
+def _table(
+    env: str | gymnasium.Env[Any, Any], options: dict[str, Any]
+) -> tuple[list[tuple[float, Transition]], int, np.ndarray]:
+    """All transitions with their probabilities, the number of actions, the first states (S,)."""
     if isinstance(env, str):
         env = gymnasium.make(env, **options)
     elif options:
@@ -63,41 +86,13 @@ def from_table(
         if not hasattr(raw, name):
             _check.fail("env", "one with a transition table (toy text)", type(raw).__name__)
     S, A = int(raw.observation_space.n), int(raw.action_space.n)
-    earn = reward or (lambda s, a, after, raw, terminated: raw)
-    rewards = [
-        float(earn(s, a, int(after), float(got), bool(terminated)))
+    table = [
+        (float(p), Transition(s, a, int(after), float(got), bool(terminated), {}))
         for s in range(S)
         for a in range(A)
-        for _, after, got, terminated in raw.P[s][a]
+        for p, after, got, terminated in raw.P[s][a]
     ]
-    low, high = reward_range or (min(0.0, *rewards), max(0.0, *rewards))
-    if not low < high or low > min(rewards) or high < max(rewards):
-        _check.fail("reward_range", f"around [{min(rewards)}, {max(rewards)}]", (low, high))
-    P = np.zeros((S + 1, A, S + 1))
-    r, g = np.zeros((S + 1, A)), np.zeros((S + 1, A))
-    P[S, :, S], r[S], g[S] = 1.0, (0.0 - low) / (high - low), 1.0
-    earned = iter(rewards)
-    for s in range(S):
-        for a in range(A):
-            for p, after, got, terminated in raw.P[s][a]:
-                P[s, a, S if terminated else int(after)] += p
-                r[s, a] += p * (next(earned) - low) / (high - low)
-                g[s, a] += p * _value(utility, s, a, int(after), float(got), bool(terminated))
-    first = np.append(np.asarray(raw.initial_state_distrib, dtype=float), 0.0)
-    return TabularCMDP(
-        _lists(P, H), _steps(r, H), _steps(g, H)[None], np.array([threshold]), first / first.sum()
-    )
-
-
-def _value(utility: Signal, *transition: Any) -> float:
-    value = _check.real("utility(...)", utility(*transition))
-    if not 0 <= value <= 1:
-        _check.fail("utility(...)", "in [0, 1]", value, transition)
-    return value
-
-
-def _steps(values: np.ndarray, H: int) -> np.ndarray:
-    return np.asarray(np.clip(values, 0.0, 1.0)[None].repeat(H, axis=0))
+    return table, A, np.asarray(raw.initial_state_distrib, dtype=float)
 
 
 def _lists(P: np.ndarray, H: int) -> Successors:

@@ -131,7 +131,10 @@ class Plot(NamedTuple):
 
 
 def all_plots(run: Run) -> Iterator[Plot]:
-    """Yield the plots of a page from top to bottom."""
+    """Yield the plots of a page from top to bottom; those that need a model only where it is."""
+    if not run.truth_known:
+        yield from observed_plots(run)
+        return
     yield _regret(run)
     yield _violation(run)
     yield _each_regret(run)
@@ -237,6 +240,42 @@ def _drift(run: Run) -> Plot:
         "(every W) start afresh."
     )
     return Plot("Drift and restarts", caption, figure)
+
+
+# ---------------------------------------------------------------- where the world has no model
+
+
+def observed_plots(run: Run) -> Iterator[Plot]:
+    """Yield what can be shown of episodes that were only observed; all of it is noisy."""
+    window, words = _smoothing(run)
+    line = _line(run, trailing_mean(run.reward, window), words, BLUE)
+    caption = (
+        f"Sum of the rewards of an episode, scaled to [0, 1] per step, {words}. There is no model "
+        "to compare it with."
+    )
+    yield _plot(run, "Observed reward", "reward", caption, [line])
+    for k in range(run.utility.shape[1]):
+        lines = [
+            _line(run, trailing_mean(run.utility[:, k], window), words, BLUE),
+            _line(run, run.thresholds[:, k], "threshold b", ORANGE, "dash"),
+        ]
+        caption = (
+            f"Sum of the utilities of an episode, {words}, and the threshold b_m that its "
+            "expectation has to reach in the long run."
+        )
+        yield _plot(run, f"Observed utility and threshold{_of(run, k)}", "utility", caption, lines)
+    K = run.utility.shape[1]
+    colours = (BLUE, ORANGE, GREEN, PURPLE, SKY)
+    each = [(k, colours[k % len(colours)]) for k in range(K)]
+    lines = [_line(run, run.violation[:, k], "CV(n)" + _of(run, k), colour) for k, colour in each]
+    caption = (
+        "CV(n) = [Σ_{m≤n} (b_m − observed utility)]₊, the utility missing so far; single episodes "
+        "are noisy, their sum is less and less so."
+    )
+    yield _plot(run, "Observed long-run violation", "utility", caption, lines)
+    lines = [_line(run, run.mu[:, k], "μ" + _of(run, k), colour) for k, colour in each]
+    caption = "μ_m, the learner's price for a unit of missing utility."
+    yield _plot(run, "Multiplier", "reward per utility", caption, lines)
 
 
 def _ticks(starts: range, row: str) -> go.Scatter:

@@ -27,6 +27,12 @@ def setting(run: Run) -> str:
 def sentence(run: Run) -> str:
     """Say what happened in plain words."""
     found = run.summary()
+    if not run.truth_known:
+        return (
+            f"In {found['sizes']['M']:,} episodes {found['agent']} earned "
+            f"{_number(found['reward_per_episode'])} reward per episode, "
+            f"{_number(found['last_tenth_reward_per_episode'])} in the last tenth of them. "
+        ) + " ".join(_observed_verdict(run, k) for k in range(run.utility.shape[1]))
     lost, uniform = found["dynamic_regret_per_episode"], found["uniform_regret_per_episode"]
     return (
         f"In {found['sizes']['M']:,} episodes {found['agent']} {'lost' if lost >= 0 else 'gained'} "
@@ -48,6 +54,24 @@ def _verdict(run: Run, k: int) -> str:
     return f"{name} was met in all {counted(run)}."
 
 
+def _observed_verdict(run: Run, k: int) -> str:
+    """Say whether constraint `k` was met, by the sums that were observed."""
+    name = "The constraint" if run.utility.shape[1] == 1 else f"Constraint {k + 1}"
+    violation = run.summary()["violation_per_episode"][k]
+    got, asked = _close(float(run.utility[:, k].mean()), float(run.thresholds[:, k].mean()))
+    met = "met" if violation <= ROUNDING else "missed"
+    return f"{name} was {met} in the long run: {got} utility per episode observed, {asked} asked."
+
+
+def _close(one: float, other: float) -> tuple[str, str]:
+    """Two numbers with as many digits as it takes to tell them apart."""
+    for digits in range(3, 9):
+        texts = (f"{one:.{digits}g}", f"{other:.{digits}g}")
+        if texts[0] != texts[1]:
+            break
+    return texts
+
+
 def _missed(run: Run) -> FloatArray:
     """Share of the measured episodes that miss each constraint (K,)."""
     return np.asarray((run.shortfall > ROUNDING).mean(axis=0))
@@ -61,6 +85,8 @@ def counted(run: Run) -> str:
 def key_figures(run: Run) -> list[tuple[str, str, str]]:
     """Return rows (figure, value, definition); several values are one per constraint."""
     found = run.summary()
+    if not run.truth_known:
+        return _observed_figures(found)
     rows = [
         ("Dynamic regret DR(M)", _number(found["dynamic_regret"]),
          "Σ_m (V_r*[m] − V_r[π_m, m]): reward lost against the best safe policy of each episode"),
@@ -95,6 +121,23 @@ def key_figures(run: Run) -> list[tuple[str, str, str]]:
              "the states fill a box, the figures above are exact for its nodes")
         )  # fmt: skip
     return rows
+
+
+def _observed_figures(found: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """The rows that need no model."""
+    return [
+        ("Observed reward per episode", _number(found["reward_per_episode"]),
+         "mean of the sums of rewards, scaled to [0, 1] per step"),
+        ("… last tenth", _number(found["last_tenth_reward_per_episode"]),
+         "the same over the last tenth of the episodes"),
+        ("Observed violation CV(M)", _number(found["violation"]),
+         "[Σ_m (b_m − observed utility)]₊: missing utility; safe episodes make up for unsafe ones"),
+        ("Violation per episode", _number(found["violation_per_episode"]), "CV(M) / M"),
+        ("… last tenth", _number(found["last_tenth_shortfall_per_episode"]),
+         "mean of b_m − observed utility over the last tenth; negative is a margin"),
+        ("Estimates at their cap", _percent(found["estimates_at_cap"]),
+         "share of the learner's estimates at H − h + 1, last tenth; near 100% they say nothing"),
+    ]  # fmt: skip
 
 
 def _number(value: float | list[float]) -> str:

@@ -1,0 +1,103 @@
+"""Environments of other libraries in Gymnasium's own form, ready for `from_gymnasium`.
+
+Safety-Gymnasium's `step` returns six things; the cost, third of them, moves into info["cost"].
+NS-Gym's observations are dictionaries with the state among notices of change; the state becomes the
+observation, the notices move into `info`, and a structured reward becomes its number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+from gymnasium import spaces
+
+from safedrift import _check
+
+__all__ = ["from_ns_gym", "six_tuple"]
+
+Step = tuple[Any, Any, bool, bool, dict[str, Any]]
+
+
+def six_tuple(env: Any) -> gymnasium.Env[Any, Any]:
+    """Return an environment of six results a step as one of five, with info["cost"].
+
+    Parameters
+    ----------
+    env
+        Of Safety-Gymnasium, or any object with `reset`, the two spaces, and a `step` that returns
+        (observation, reward, cost, terminated, truncated, info).
+    """
+    return _Adapted(env, env.observation_space, lambda seen, info: (seen, info), _five_of_six)
+
+
+def from_ns_gym(env: Any) -> gymnasium.Env[Any, Any]:
+    """Return a drifting world of NS-Gym as one whose observation is the state alone.
+
+    Its notices ("env_change", "delta_change", "relative_time") are in `info`. NS-Gym starts its
+    drift anew at every reset, unless it is told `persistent_params=True`.
+    """
+    space = env.observation_space
+    if not isinstance(space, spaces.Dict) or "state" not in space.spaces:
+        _check.fail("observation_space", "a Dict with 'state', as NS-Gym has it", space)
+
+    def step(outcome: Any) -> Step:
+        seen, reward, terminated, truncated, info = outcome
+        state, told = _state_alone(seen, info)
+        return state, getattr(reward, "reward", reward), terminated, truncated, told
+
+    return _Adapted(env, space["state"], _state_alone, step)
+
+
+def _five_of_six(outcome: Any) -> Step:
+    if len(outcome) != 6:
+        _check.fail("what step returns", "six things, the third of them a cost", len(outcome))
+    seen, reward, cost, terminated, truncated, info = outcome
+    return seen, reward, terminated, truncated, {**info, "cost": cost}
+
+
+def _state_alone(seen: dict[str, Any], info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    notices = {key: value for key, value in seen.items() if key != "state"}
+    return seen["state"], {**info, **notices}
+
+
+class _Adapted(gymnasium.Env[Any, Any]):
+    """An environment of another library, held and translated; its own Gymnasium may be older."""
+
+    def __init__(
+        self,
+        env: Any,
+        observation_space: spaces.Space[Any],
+        first: Callable[[Any, dict[str, Any]], tuple[Any, dict[str, Any]]],
+        later: Callable[[Any], Step],
+    ) -> None:
+        self.env = env
+        self.observation_space = observation_space
+        self.action_space = env.action_space
+        self.spec = getattr(env, "spec", None)
+        self.render_mode = getattr(env, "render_mode", None)
+        self._first, self._later = first, later
+
+    @property
+    def initial_state_distrib(self) -> Any:
+        """What the environment tells of its first state, if anything."""
+        return getattr(self.env.unwrapped, "initial_state_distrib", None)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        return self._first(*self.env.reset(seed=seed, options=options))
+
+    def step(self, action: Any) -> Any:
+        """Make one step: observation, reward, terminated, truncated, info."""
+        return self._later(self.env.step(action))
+
+    def render(self) -> Any:
+        """Whatever the environment draws."""
+        return self.env.render()
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.env.close()

@@ -1,0 +1,95 @@
+"""Gymnasium's Taxi in rain and at changing fares: deliver passengers on little fuel.
+
+Story
+    The town of Gymnasium's Taxi-v4. The taxi stands anywhere, a passenger waits at one of four
+    ranks and wants to go to another. In rain a move goes astray, to either side, in one of five
+    cases. Fares depend on where the passenger wants to go, and the dear quarter of the town changes
+    in the course of the day. Fuel is short: not every ride is worth it.
+States
+    500: position of the taxi (5 x 5), where the passenger is (red, green, yellow, blue rank, or on
+    board), where the passenger wants to go; and one more, "over", where an ended episode stays.
+Actions
+    0 south, 1 north, 2 east, 3 west, 4 pick up, 5 drop off.
+Reward
+    The fare for the drop-off at the destination, which ends the episode: 1 in the dear quarter,
+    `fare` in the others. Gymnasium's charges for time and for illegal pick-ups are not rewards
+    here: time is limited by H, and a useless pick-up is a way to stand still.
+Utility and threshold
+    1 for every step that burns no fuel; a move (0 to 3) burns one unit, whether or not it leads
+    anywhere. The threshold H - `fuel` allows `fuel` moves per episode on average.
+Drift
+    Transitions: rain comes and goes in `cycles` waves, rain first. Rewards: the dear quarter is
+    red, green, yellow and blue in turn, once per wave. Both change at `levels` moments of a wave
+    and not in between, so that a long run has few different worlds. Utilities and threshold stay.
+Knowledge
+    To stand still burns nothing: `Slater(gamma)` with gamma up to `fuel` holds.
+Source
+    The transition tables of Gymnasium's Taxi-v4, after T. G. Dietterich, "Hierarchical
+    Reinforcement Learning with the MAXQ Value Function Decomposition", JAIR 13 (2000), which has a
+    variant with fuel, too.
+Version
+    0
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from safedrift import _check
+from safedrift.models import DriftingCMDP
+from safedrift.problems.toy_text import from_table
+from safedrift.problems.transitions import Transition
+
+QUARTERS = 4
+DELIVERED = 20  # Gymnasium's reward for the right drop-off
+
+
+def taxi(
+    episodes: int = 20_000,
+    seed: int = 0,
+    *,
+    horizon: int = 16,
+    fuel: float = 5.0,
+    fare: float = 0.5,
+    cycles: float = 2.0,
+    levels: int = 8,
+) -> DriftingCMDP:
+    """Return the town; see the module for its story. `seed` is not used: nothing here is random."""
+    M = _check.integer("episodes", episodes)
+    H = _check.integer("horizon", horizon, lower=2)
+    fuel = _check.positive("fuel", fuel, upper=H, closed=False)
+    fare = _check.positive("fare", fare, upper=1.0)
+    _check.positive("cycles", cycles)
+    levels = _check.integer("levels", levels)
+    scenarios = [
+        from_table(
+            "Taxi-v4", H, no_fuel, H - fuel, reward=partial(fare_of, dear=quarter, fare=fare),
+            reward_range=(0.0, 1.0), is_rainy=quarter == 0,
+        )
+        for quarter in range(QUARTERS)
+    ]  # fmt: skip
+    phase = np.floor(levels * (cycles * np.arange(M) / M % 1)) / levels  # of the wave, in [0, 1)
+    rain = 0.5 + 0.5 * np.cos(2 * np.pi * phase)
+    weather = np.zeros((M, QUARTERS))  # rain is the ground of scenario 0, the others are dry
+    weather[:, 0], weather[:, 1] = rain, 1 - rain
+    return DriftingCMDP(
+        scenarios,
+        transition_weights=weather,
+        reward_weights=(QUARTERS * phase).astype(np.int64),
+        utility_weights=np.zeros(M, np.int64),
+        thresholds=np.full((M, 1), H - fuel),
+    )
+
+
+def no_fuel(step: Transition) -> float:
+    """0 for a move."""
+    return 0.0 if step.action < 4 else 1.0
+
+
+def fare_of(step: Transition, *, dear: int, fare: float) -> float:
+    """What the passenger pays for the right drop-off: more where the destination is dear."""
+    if step.reward != DELIVERED:
+        return 0.0
+    return 1.0 if step.state % QUARTERS == dear else fare

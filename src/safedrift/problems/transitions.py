@@ -1,0 +1,64 @@
+"""One step of a Gymnasium environment, and what a constraint makes of it.
+
+A utility is a function of one `Transition` and returns a number in [0, 1], or K of them:
+
+    def stays_dry(t):
+        return 0.0 if t.terminated and t.reward == 0 else 1.0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from safedrift import _check
+from safedrift._check import FloatArray
+
+__all__ = ["Signal", "Transition", "from_info", "utilities_of"]
+
+
+class Transition(NamedTuple):
+    """A step: states and action as the environment has them, its own reward and `info`."""
+
+    state: Any
+    action: int
+    next_state: Any
+    reward: float
+    terminated: bool
+    info: dict[str, Any]
+
+
+Signal = Callable[[Transition], Any]
+"""A number, or K numbers, of a transition."""
+
+
+def utilities_of(utility: Signal, step: Transition, K: int, where: object) -> FloatArray:
+    """Return the utilities (K,) of a step, or say where (a place in words) they are none."""
+    found = utility(step)
+    name = f"utility(...) of {where}"
+    try:
+        values = np.array(found, dtype=np.float64).reshape(-1)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be {_wanted(K)}; got {found!r}") from None
+    if values.size != K:
+        _check.fail(name, _wanted(K), f"{values.size} numbers")
+    if not ((values >= 0) & (values <= 1)).all():
+        _check.fail(name, _wanted(K), values[0] if K == 1 else values.tolist())
+    return values
+
+
+def from_info(step: Transition) -> Any:
+    """The utility that an environment puts into `info`: "utility", or else 1 - "cost"."""
+    if "utility" in step.info:
+        return step.info["utility"]
+    if "cost" in step.info:
+        return 1.0 - np.asarray(step.info["cost"], dtype=np.float64)
+    _check.fail(
+        "utility", "given where info has neither 'utility' nor 'cost'", ", ".join(step.info) or "{}"
+    )
+
+
+def _wanted(K: int) -> str:
+    return "in [0, 1]" if K == 1 else f"{K} numbers in [0, 1]"
