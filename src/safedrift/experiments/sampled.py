@@ -17,10 +17,11 @@ from safedrift.algorithms import PROPDPPO
 from safedrift.algorithms.engines import Engine
 from safedrift.experiments.run import Run, describe, make_run
 from safedrift.kernels import simulation
+from safedrift.models import DriftingWorld
 from safedrift.oracles import Optima, variation
 from safedrift.problems.gymnasium_worlds import GymnasiumWorld, play_episode
 
-__all__ = ["environment_run", "play_in_environment"]
+__all__ = ["measured_run", "observed_run", "play_in_environment"]
 
 
 def play_in_environment(
@@ -64,25 +65,29 @@ def play_in_environment(
         out.returns[e] = values.sum(axis=1)
 
 
-def environment_run(
+def measured_run(
     world: GymnasiumWorld,
+    known: DriftingWorld,
     learner: PROPDPPO,
-    truth: Optima | None,
+    truth: Optima,
     values: FloatArray,
     record: simulation.Record,
-    *,
     seed: int,
     measure_every: int,
 ) -> Run:
-    """What was observed, beside what is true where that is known."""
-    told = {"environment": world.name, "reward_range": list(world.reward_range)}
-    if world.truth is not None and truth is not None:
-        noisy = bool(getattr(world.env.unwrapped, "noisy", False))
-        run = make_run(
-            world.truth, learner, truth, values, record, variation(world.truth),
-            seed=seed, noisy=noisy, measure_every=measure_every,
-        )  # fmt: skip
-        return replace(run, info=run.info | told)
+    """What was learnt in an environment, beside what is true of the world behind it."""
+    noisy = bool(getattr(world.env.unwrapped, "noisy", False))
+    run = make_run(
+        known, learner, truth, values, record, variation(known),
+        seed=seed, noisy=noisy, measure_every=measure_every,
+    )  # fmt: skip
+    return replace(run, info=run.info | _told(world))
+
+
+def observed_run(
+    world: GymnasiumWorld, learner: PROPDPPO, record: simulation.Record, seed: int
+) -> Run:
+    """What was observed in an environment that nothing is known of."""
     M, K = world.M, world.K
     unknown, unknowns = np.full(M, np.nan), np.full((M, K), np.nan)
     at = np.arange(M)
@@ -111,5 +116,9 @@ def environment_run(
         info=describe(
             learner, world.name, {}, seed=seed, noisy=learner.parameters.noisy, measure_every=1,
             truth=False,
-        ) | told,
+        ) | _told(world),
     )  # fmt: skip
+
+
+def _told(world: GymnasiumWorld) -> dict[str, Any]:
+    return {"environment": world.name, "reward_range": list(world.reward_range)}

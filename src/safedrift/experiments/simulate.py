@@ -18,7 +18,7 @@ from safedrift.algorithms import PROPDPPO
 from safedrift.algorithms.engines import BoxEngine, TableEngine
 from safedrift.experiments.box import Refinement, box_uniforms, play_on_box
 from safedrift.experiments.run import Run, make_run
-from safedrift.experiments.sampled import environment_run, play_in_environment
+from safedrift.experiments.sampled import measured_run, observed_run, play_in_environment
 from safedrift.kernels import simulation
 from safedrift.kernels.types import Features
 from safedrift.models import DriftingWorld, LinearKernelCMDP
@@ -80,21 +80,23 @@ def simulate(
     _check.kind("agent", agent, PROPDPPO)
     _check.kind("noisy", noisy, bool)
     check_sizes(world, agent)
-    known = _known(world)
-    if noisy and known is not world:
-        _check.fail("noisy", "False: an environment is as noisy as it is", noisy)
     measure_every = _check.integer("measure_every", measure_every, upper=world.M)
     seed = _check.integer("seed", seed, lower=0)
-    episodes = np.arange(0, world.M, measure_every)
     report = progress or (lambda stage, done, total: None)
     learner = agent.fresh(seeds(seed)["learner"])
-    if isinstance(world, GymnasiumWorld) and known is None:
-        if truth is not None or measure_every > 1:
-            name, value = ("truth", "Optima") if truth is not None else ("measure_every", "more")
-            _check.fail(name, "left out where the world has no model", value)
+    known: DriftingWorld
+    if not isinstance(world, GymnasiumWorld):
+        known = world
+    elif noisy:
+        _check.fail("noisy", "False: an environment is as noisy as it is", noisy)
+    elif world.truth is not None:
+        known = world.truth
+    else:
+        _nothing_to_measure(truth, measure_every)
         nothing = np.zeros(0, np.int64)
-        record, values = _learn(world, learner, seed, noisy, nothing, report, None)
-        return environment_run(world, learner, None, values, record, seed=seed, measure_every=1)
+        record, _ = _learn(world, learner, seed, noisy, nothing, report, None)
+        return observed_run(world, learner, record, seed)
+    episodes = np.arange(0, world.M, measure_every)
     refinement = None
     if isinstance(world, LinearKernelCMDP) and world.box is not None:
         refinement = Refinement(world, episodes)
@@ -108,9 +110,7 @@ def simulate(
     check_feasible(known, truth)
     record, values = _learn(world, learner, seed, noisy, episodes, report, refinement)
     if isinstance(world, GymnasiumWorld):
-        return environment_run(
-            world, learner, truth, values, record, seed=seed, measure_every=measure_every
-        )
+        return measured_run(world, known, learner, truth, values, record, seed, measure_every)
     return make_run(
         world, learner, truth, values, record, variation(world),
         seed=seed, noisy=noisy, measure_every=measure_every,
@@ -118,9 +118,12 @@ def simulate(
     )  # fmt: skip
 
 
-def _known(world: World) -> DriftingWorld | None:
-    """The world whose values and optima are measured, if there is one."""
-    return world.truth if isinstance(world, GymnasiumWorld) else world
+def _nothing_to_measure(truth: Optima | None, measure_every: int) -> None:
+    """Refuse what has no meaning in a world without a model."""
+    if truth is not None:
+        _check.fail("truth", "None in a world without a model", "Optima")
+    if measure_every > 1:
+        _check.fail("measure_every", "1 in a world without a model", measure_every)
 
 
 def _learn(
@@ -136,7 +139,7 @@ def _learn(
     values = np.empty((episodes.size, 1 + learner.sizes.K))
     records = []
     written = 0
-    known = _known(world)
+    known = world.truth if isinstance(world, GymnasiumWorld) else world
     for part in play_chunks(world, learner, seed, noisy, episodes, refinement):
         n = len(part.policies)
         if known is not None and n:

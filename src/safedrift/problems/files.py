@@ -21,12 +21,11 @@ import importlib.util
 import inspect
 import zipfile
 from pathlib import Path
-from typing import Any, get_args
 
 import numpy as np
 
 from safedrift import _check
-from safedrift.models import DriftingCMDP, DriftingWorld, TabularCMDP
+from safedrift.models import DriftingCMDP, DriftingWorld, LinearKernelCMDP, TabularCMDP
 from safedrift.problems import yaml_file
 from safedrift.problems.gymnasium_worlds import GymnasiumWorld
 
@@ -114,10 +113,10 @@ def _called(source: str, episodes: int | None) -> DriftingWorld | GymnasiumWorld
         if not callable(make):
             _check.fail("problem", f"FILE.py:FUNCTION with a function of {path}", source)
         takes = "episodes" in inspect.signature(make).parameters
-        world: Any = make(episodes=episodes) if takes and episodes is not None else make()
+        world = make(episodes=episodes) if takes and episodes is not None else make()
     except Exception as error:
         raise ValueError(f"{source} failed: {type(error).__name__}: {error}") from error
-    if not isinstance(world, (*get_args(DriftingWorld), GymnasiumWorld)):
+    if not isinstance(world, DriftingCMDP | LinearKernelCMDP | GymnasiumWorld):
         what = "a DriftingCMDP, a LinearKernelCMDP or a GymnasiumWorld"
         _check.fail(f"what {source} returns", what, type(world).__name__)
     return world

@@ -157,7 +157,7 @@ def from_gymnasium(
         utility=utility or from_info,
         over=_over(over, thresholds.shape[1]),
         reward_range=(low, high),
-        name=env.spec.id if env.spec is not None else type(inner).__name__,
+        name=inner.spec.id if inner.spec is not None else type(inner).__name__,
         truth=truth,
     )  # fmt: skip
 
