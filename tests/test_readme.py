@@ -31,6 +31,13 @@ def test_python_of_the_guide_to_ones_own_world_runs():
     exec(block, {})
 
 
+def test_python_of_the_gymnasium_guide_runs():
+    text = (ROOT / "docs" / "gymnasium.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) == 5
+    exec("\n".join(blocks).replace("episodes=2000", "episodes=200"), {})
+
+
 PAGES = (
     "README.md", "docs/linear.md", "docs/errata.md", "docs/rates.md", "docs/certificates.md",
     "docs/your-own-world.md", "docs/recorded-data.md",

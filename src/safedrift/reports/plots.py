@@ -269,8 +269,8 @@ def observed_plots(run: Run) -> Iterator[Plot]:
     each = [(k, colours[k % len(colours)]) for k in range(K)]
     lines = [_line(run, run.violation[:, k], "CV(n)" + _of(run, k), colour) for k, colour in each]
     caption = (
-        "CV(n) = [Σ_{m≤n} (b_m − observed utility)]₊, the utility missing so far; single episodes "
-        "are noisy, their sum is less and less so."
+        "CV(n) = [Σ_{m≤n} (b_m − observed utility)]₊, the utility missing so far, zero where the "
+        "constraint is met in the long run."
     )
     yield _plot(run, "Observed long-run violation", "utility", caption, lines)
     lines = [_line(run, run.mu[:, k], "μ" + _of(run, k), colour) for k, colour in each]
