@@ -36,10 +36,6 @@ class Recorded:
     spec = SimpleNamespace(id="SafetyPointGoal1-v0")
     render_mode = None
 
-    @property
-    def unwrapped(self):
-        return self
-
     def reset(self, *, seed=None, options=None):
         self.asked, self.steps, self.closed = seed, iter(SAFETY), False
         return np.zeros(60), {}
@@ -133,7 +129,6 @@ class Drifting:
     })  # fmt: skip
     action_space = spaces.Discrete(4)
     spec = SimpleNamespace(id="FrozenLake-v1")
-    unwrapped = SimpleNamespace(initial_state_distrib=np.eye(16)[0])
 
     def __init__(self, structured):
         self.structured = structured
@@ -165,8 +160,6 @@ def test_the_state_alone_is_observed_and_notices_are_in_info(structured):
     assert info["delta_change"] == {"P": 0.07500000000000007}
     assert info["prob"] == 0.95
     world = sd.from_gymnasium(env, 6, dry_feet, 5.0, episodes=3)
-    assert world.initial_known
-    assert world.initial[0] == 1
     path = play_episode(world, 0, lambda h, x: 2)
     assert path.states.tolist() == [0, 1, 2, 6, 16, 16]
     assert path.values[1].tolist() == [1, 1, 1, 0, 1, 1]

@@ -322,6 +322,38 @@ def test_a_first_state_that_is_not_told_is_learnt():
     assert one.estimated_reward.max() > 0
 
 
+def test_a_wrapper_may_number_states_anew_so_that_the_start_is_unknown():
+    class Backwards(gymnasium.ObservationWrapper):
+        def observation(self, seen):
+            return 15 - seen
+
+    plain = sd.from_gymnasium("FrozenLake-v1", 5, dry_feet, 4.0)
+    assert plain.initial_known
+    assert plain.initial[0] == 1
+    turned = sd.from_gymnasium(Backwards(gymnasium.make("FrozenLake-v1")), 5, dry_feet, 4.0)
+    assert not turned.initial_known
+    assert play_episode(turned, 0, lambda h, x: 0).states[0] == 15
+    ours = Backwards(gymnasium.make("safedrift/frozen_lake-v0", episodes=5))
+    assert not sd.from_gymnasium(ours, threshold=4.0).initial_known
+
+
+@pytest.mark.parametrize(
+    ("id", "rewards", "S"),
+    [("Blackjack-v1", (-1, 1.5), 32 * 11 * 2 + 1), ("CliffWalking-v1", (-100, 0), 49),
+     ("Taxi-v4", (-10, 20), 501)],
+)  # fmt: skip
+def test_toy_text_plays_as_it_is(id, rewards, S):
+    def half(step):
+        return 0.5
+
+    world = sd.from_gymnasium(id, 6, half, 2.0, episodes=20, reward_range=rewards)
+    run = sd.simulate(world, agent_for(world))
+    assert (world.S, run.info["environment"]) == (S, id)
+    assert ((run.utility >= 3) & (run.utility <= 6)).all()
+    raw = 6 * rewards[0] + (rewards[1] - rewards[0]) * run.reward
+    np.testing.assert_allclose(raw * 2, np.round(raw * 2), atol=1e-9)
+
+
 def test_first_states_are_counted_as_they_come():
     class Anywhere(Walk):
         def reset(self, *, seed=None, options=None):
@@ -411,6 +443,12 @@ def test_regret_is_exact_where_the_truth_is_known():
         own.end_episode(path.states, path.actions, path.values[0], path.values[1:])
         np.testing.assert_array_equal(own.mu, run.mu[m])
         np.testing.assert_array_equal(path.values.sum(axis=1), run.observed[m])
+
+
+def test_an_id_of_ours_is_made_with_its_episodes():
+    world = sd.from_gymnasium("safedrift/maze-v0", episodes=50, size=4)
+    assert (world.M, world.S) == (50, 16)
+    assert world.truth is not None
 
 
 @pytest.mark.parametrize(

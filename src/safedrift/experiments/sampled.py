@@ -7,6 +7,7 @@ drift are not known, and NaN.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -51,10 +52,8 @@ def play_in_environment(
         if measured[e]:
             policies[written] = np.asarray(policy)
             written += 1
-        u = action_uniforms[e]
-        states, actions, values = play_episode(
-            world, m, lambda h, x: engine.act(h, x, float(u[h])), seed if m == 0 else None  # noqa: B023
-        )  # fmt: skip
+        act = _actor(engine, action_uniforms[e])
+        states, actions, values = play_episode(world, m, act, seed if m == 0 else None)
         if not world.initial_known:  # shares of the first states so far
             engine.memory.initial[:] *= m / (m + 1)
             engine.memory.initial[states[0]] += 1 / (m + 1)
@@ -63,6 +62,10 @@ def play_in_environment(
         out.mu[e] = engine.memory.mu
         out.v_start[e] = engine.memory.v_start
         out.returns[e] = values.sum(axis=1)
+
+
+def _actor(engine: Engine, uniforms: FloatArray) -> Callable[[int, int], int]:
+    return lambda h, state: engine.act(h, state, float(uniforms[h]))
 
 
 def measured_run(

@@ -79,11 +79,6 @@ class _Adapted(gymnasium.Env[Any, Any]):
         self.render_mode = getattr(env, "render_mode", None)
         self._first, self._later = first, later
 
-    @property
-    def initial_state_distrib(self) -> Any:
-        """What the environment tells of its first state, if anything."""
-        return getattr(self.env.unwrapped, "initial_state_distrib", None)
-
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:

@@ -21,7 +21,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from numpy.typing import ArrayLike
 
 from safedrift import _check
@@ -124,6 +124,8 @@ def from_gymnasium(
     exactly, as one in the world behind it is.
     """
     if isinstance(env, str):
+        if env.startswith("safedrift/") and episodes is not None:
+            options, episodes = options | {"episodes": episodes}, None
         env = gymnasium.make(env, **options)
     elif options:
         _check.fail("options", "none with an environment that is made already", ", ".join(options))
@@ -132,28 +134,25 @@ def from_gymnasium(
     if not low < high:
         _check.fail("reward_range", "two numbers, the smaller first", reward_range)
     inner = env.unwrapped
-    ours = inner.world if isinstance(inner, DriftingEnv) else None
     truth = None
-    if ours is not None:
-        given = (horizon, utility, threshold, episodes, initial)
-        plain = all(x is None for x in given) and (low, high) == (0.0, 1.0) and _is_bare(env)
-        truth = ours if plain else None
-        horizon = ours.H if horizon is None else horizon
-        episodes = ours.M if episodes is None else episodes
-        if threshold is None:  # after its last episode the world stands still
-            threshold = ours.thresholds[np.minimum(np.arange(episodes), ours.M - 1)]
-        initial = ours.initial if initial is None else initial
-    elif initial is None:
-        initial = getattr(inner, "initial_state_distrib", None)
+    if isinstance(inner, DriftingEnv):
+        changes = (horizon, utility, threshold, episodes, initial)
+        if all(x is None for x in changes) and (low, high) == (0, 1) and _wrapped_by(env, *_IDLE):
+            truth = inner.world
+        horizon = inner.world.H if horizon is None else horizon
+        episodes = inner.world.M if episodes is None else episodes
     H = _check.integer("horizon", horizon)
     M = _check.integer("episodes", EPISODES if episodes is None else episodes)
+    if isinstance(inner, DriftingEnv) and threshold is None:  # it stands still after its last
+        threshold = inner.world.thresholds[np.minimum(np.arange(M), inner.world.M - 1)]
     thresholds = _thresholds(threshold, M, H)
+    first = _told_start(env) if initial is None else initial
     S = n if truth is not None else n + 1
     return GymnasiumWorld(
         env=env, H=H, S=S, A=A,
         thresholds=thresholds,
-        initial=_initial(initial, n, S),
-        initial_known=initial is not None,
+        initial=_initial(first, n, S),
+        initial_known=first is not None,
         utility=utility or from_info,
         over=_over(over, thresholds.shape[1]),
         reward_range=(low, high),
@@ -232,13 +231,26 @@ def _actions(env: gymnasium.Env[Any, Any]) -> int:
     return int(space.n)
 
 
-def _is_bare(env: gymnasium.Env[Any, Any]) -> bool:
-    """Whether nothing around an environment may change what it does."""
+_IDLE = (PassiveEnvChecker, OrderEnforcing)  # wrappers of gymnasium.make that change nothing
+
+
+def _wrapped_by(env: gymnasium.Env[Any, Any], *harmless: type) -> bool:
+    """Whether there are no other wrappers around an environment than these."""
     while env is not env.unwrapped:
-        if not isinstance(env, PassiveEnvChecker | OrderEnforcing):
+        if not isinstance(env, harmless):
             return False
-        env = env.env
+        env = env.env  # type: ignore[attr-defined]
     return True
+
+
+def _told_start(env: gymnasium.Env[Any, Any]) -> ArrayLike | None:
+    """The distribution of the first state that an environment tells, unless it is wrapped."""
+    inner = env.unwrapped
+    if not _wrapped_by(env, *_IDLE, TimeLimit):  # observations may have other numbers
+        return None
+    if isinstance(inner, DriftingEnv):
+        return inner.world.initial
+    return getattr(inner, "initial_state_distrib", None)
 
 
 # ---------------------------------------------------------------- arguments
