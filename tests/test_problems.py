@@ -17,7 +17,7 @@ from safedrift import (
     variation,
 )
 from safedrift.models import DriftingWorld, refined
-from safedrift.problems import PROBLEMS, describe, make
+from safedrift.problems import PROBLEMS, make, story
 from safedrift.problems.blend import SIMULATORS
 
 M = 40
@@ -88,7 +88,7 @@ def test_same_seed_same_world(name):
 
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_problem_is_described_under_the_same_headings(name):
-    text = describe(name)
+    text = story(name)
     # A heading is a line at the margin whose next line is indented.
     headings = re.findall(r"^(\S.*)\n {4}\S", text, flags=re.MULTILINE)
     for heading in HEADINGS:
@@ -117,7 +117,7 @@ def test_unknown_option_is_answered_with_the_known_ones(name):
     assert "'episodes'" not in str(error.value)
 
 
-@pytest.mark.parametrize("call", [make, describe])
+@pytest.mark.parametrize("call", [make, story])
 def test_unknown_problem_is_answered_with_the_known_ones(call):
     known = ", ".join(repr(name) for name in PROBLEMS)
     with pytest.raises(ValueError, match=rf"problem must be one of {known}; got 'labyrinth'"):

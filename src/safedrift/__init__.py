@@ -31,13 +31,23 @@ from safedrift.models import (
     linear_kernel_on_box,
     refined,
 )
-from safedrift.oracles import budgets, evaluate, local_budgets, optima, solve, variation
+from safedrift.oracles import (
+    Description,
+    budgets,
+    describe,
+    evaluate,
+    local_budgets,
+    optima,
+    solve,
+    variation,
+)
 from safedrift.problems.gymnasium_worlds import GymnasiumWorld, from_gymnasium
 from safedrift.problems.transitions import Transition
 
 __all__ = [
     "PROPDPPO",
     "Budgets",
+    "Description",
     "DriftingCMDP",
     "GymnasiumWorld",
     "LinearKernelCMDP",
@@ -54,6 +64,7 @@ __all__ = [
     "box",
     "budgets",
     "certify",
+    "describe",
     "drift",
     "evaluate",
     "from_costs",

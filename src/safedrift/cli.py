@@ -179,11 +179,11 @@ def problems(
 
     with sentences():
         if name is not None:
-            _tell(known.describe(name), known.options(name))
+            _tell(known.story(name), known.options(name))
             return
         table = Table("problem", "what it is", box=None, header_style="bold")
         for key in known.PROBLEMS:
-            table.add_row(key, known.describe(key).splitlines()[0])
+            table.add_row(key, known.story(key).splitlines()[0])
         Console().print(table)
         Console().print("\n`safedrift problems NAME` tells more.", markup=False)
 

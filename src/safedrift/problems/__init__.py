@@ -30,7 +30,7 @@ from safedrift.problems.stationary import stationary
 from safedrift.problems.taxi import taxi
 from safedrift.problems.thermostat import thermostat
 
-__all__ = ["PROBLEMS", "describe", "make", "options", "with_gap"]
+__all__ = ["PROBLEMS", "make", "options", "story", "with_gap"]
 
 PROBLEMS: dict[str, Callable[..., DriftingWorld]] = {
     "maze": maze,
@@ -67,7 +67,7 @@ def make(name: str, episodes: int = 20_000, seed: int = 0, **chosen: Any) -> Dri
     seed
         Of whatever is random in the world itself.
     **chosen
-        Options of the problem; see `options(name)` and `describe(name)`.
+        Options of the problem; see `options(name)` and `story(name)`.
     """
     _check.choice("problem", name, tuple(PROBLEMS))
     build = PROBLEMS[name]
@@ -80,7 +80,7 @@ def make(name: str, episodes: int = 20_000, seed: int = 0, **chosen: Any) -> Dri
     return world
 
 
-def describe(name: str) -> str:
+def story(name: str) -> str:
     """Return the story of a problem: states, actions, reward, utility, drift, knowledge."""
     _check.choice("problem", name, tuple(PROBLEMS))
     return inspect.getdoc(sys.modules[PROBLEMS[name].__module__]) or ""
