@@ -338,7 +338,7 @@ NEVER = {
     "theory": {"problems", "experiments", "reports", "cli"},
     "problems": {"experiments", "reports", "cli"},
     "experiments": {"reports", "cli"},
-    "reports": {"models", "oracles", "algorithms", "kernels", "problems", "cli"},
+    "reports": {"algorithms", "kernels", "cli"},
 }
 
 

@@ -1,6 +1,6 @@
 """Where a policy goes: its occupancy, and what it expects of any quantity at every step.
 
-    d_h(x, a) = P^π(x_h = x, a_h = a),   E^π[ q_h(x_h, a_h) ] = Σ_{x,a} d_h(x, a) q_h(x, a)
+d_h(x, a) = P^π(x_h = x, a_h = a),   E^π[ q_h(x_h, a_h) ] = Σ_{x,a} d_h(x, a) q_h(x, a)
 """
 
 from __future__ import annotations

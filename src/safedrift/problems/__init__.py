@@ -12,6 +12,7 @@ from typing import Any
 
 from safedrift import _check
 from safedrift.models import DriftingWorld
+from safedrift.problems._look import Board, Drifting, Look, Quantity, Scene, generic_look
 from safedrift.problems.adversary import adversary
 from safedrift.problems.blend import blend
 from safedrift.problems.cliff_walking import cliff_walking
@@ -30,7 +31,19 @@ from safedrift.problems.stationary import stationary
 from safedrift.problems.taxi import taxi
 from safedrift.problems.thermostat import thermostat
 
-__all__ = ["PROBLEMS", "make", "options", "story", "with_gap"]
+__all__ = [
+    "PROBLEMS",
+    "Board",
+    "Drifting",
+    "Look",
+    "Quantity",
+    "Scene",
+    "look",
+    "make",
+    "options",
+    "story",
+    "with_gap",
+]
 
 PROBLEMS: dict[str, Callable[..., DriftingWorld]] = {
     "maze": maze,
@@ -84,6 +97,15 @@ def story(name: str) -> str:
     """Return the story of a problem: states, actions, reward, utility, drift, knowledge."""
     _check.choice("problem", name, tuple(PROBLEMS))
     return inspect.getdoc(sys.modules[PROBLEMS[name].__module__]) or ""
+
+
+def look(world: DriftingWorld) -> Look:
+    """Return how a world wants to be looked at: its problem's own way, or a generic one."""
+    if world.name in PROBLEMS:
+        own = getattr(sys.modules[PROBLEMS[world.name].__module__], "look", None)
+        if own is not None:
+            return own(world)  # type: ignore[no-any-return]
+    return generic_look(world)
 
 
 def options(name: str) -> dict[str, Any]:

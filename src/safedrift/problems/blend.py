@@ -44,6 +44,15 @@ from scipy.sparse import csr_array, kron, vstack
 from safedrift import _check
 from safedrift._check import FloatArray
 from safedrift.models import DriftingCMDP, DriftingWorld, Successors, TabularCMDP, from_costs
+from safedrift.problems._look import (
+    Drifting,
+    Look,
+    Quantity,
+    Scene,
+    chosen,
+    last_peak,
+    shares,
+)
 from safedrift.problems.random import DRIFTS
 
 _ACTIONS = 4
@@ -95,6 +104,33 @@ def blend(
     path = DRIFTS[drift](M, len(SIMULATORS), seed)
     world = DriftingCMDP(scenarios, path, thresholds=np.full((M, 1), threshold))
     return world if as_table else world.as_linear_kernel()
+
+
+def look(world: DriftingWorld) -> Look:
+    """Return a shift as the planners see it: orders waiting, wear of the tool, scrap."""
+    if isinstance(world, DriftingCMDP):
+        weights = shares(world.transition_path, len(SIMULATORS))
+    else:
+        weights = world.theta[:, 0]
+    names = tuple(f"{material}, {demand} orders" for material, demand in SIMULATORS)
+    seen = [n for n in range(len(names)) if weights[:, n].any()]
+    scenes = [Scene(names[n], last_peak(weights[:, n])) for n in seen]
+    grades, limit = (chosen(world, blend, option) for option in ("grades", "scrap_limit"))
+    waiting, wear = np.divmod(np.arange(world.S)[:, None], grades)
+    shape = (world.H, world.S, world.A)
+    return Look(
+        tuple(scenes),
+        (Drifting("kind of week", names, weights),),
+        (
+            Quantity("orders waiting", np.broadcast_to(waiting, shape)),
+            Quantity(f"wear of the tool, 0 to {grades - 1}", np.broadcast_to(wear, shape)),
+            Quantity(
+                "scrap, pieces per hour", _signals(world.S // grades - 1, grades, world.H)[1],
+                limits=np.array([limit / world.H]), wanted="allowed on average",
+            ),
+        ),
+        step="hour of the shift",
+    )  # fmt: skip
 
 
 def _signals(orders: int, grades: int, H: int) -> tuple[FloatArray, FloatArray]:

@@ -31,6 +31,7 @@ import numpy as np
 
 from safedrift import _check
 from safedrift.models import DriftingCMDP
+from safedrift.problems._look import Board, Drifting, Look, Scene, last_peak, shares
 from safedrift.problems.toy_text import from_table, thawing
 from safedrift.problems.transitions import Transition
 
@@ -53,6 +54,21 @@ def cliff_walking(
         for rain in (True, False)
     ]
     return DriftingCMDP(ground, thawing(M, cycles), thresholds=np.full((M, 1), H - falls))
+
+
+def look(world: DriftingCMDP) -> Look:
+    """Return the cliff from above: the edge, home, and where the best policy walks."""
+    weights = shares(world.transition_path, 2)
+    scenes = (
+        Scene("rain", last_peak(weights[:, 0])),
+        Scene("showers", last_peak(-np.abs(weights[:, 0] - 0.5))),
+        Scene("dry", last_peak(weights[:, 1])),
+    )
+    rows, columns = 4, 12
+    start = int(world.initial.argmax())  # bottom left; the cliff lies between it and home
+    home = rows * columns - 1
+    board = Board(rows, columns, start, (home,) * 3, np.arange(start + 1, home), "cliff", "home")
+    return Look(scenes, (Drifting("weather", ("rain", "dry"), weights),), board=board)
 
 
 def on_the_path(step: Transition) -> float:

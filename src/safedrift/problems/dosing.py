@@ -40,6 +40,7 @@ from scipy.stats import binom
 from safedrift import _check
 from safedrift._check import FloatArray
 from safedrift.models import DriftingCMDP, Successors, TabularCMDP, drift, from_costs
+from safedrift.problems._look import Drifting, Look, Quantity, Scene, last_peak, shares
 from safedrift.problems._outcomes import certain, outcomes
 
 _KEEP = (0.5, 0.65, 0.8)  # rapid, normal, slow metabolisers
@@ -80,7 +81,7 @@ def dosing(
     seed = _check.integer("seed", seed, lower=0)
     clears, responds = (int(s) for s in np.random.SeedSequence(seed).generate_state(2))
     peak = np.minimum(np.arange(S)[:, None] + np.arange(largest + 1), S - 1)
-    limit = 2 * (S - 1) // 3
+    limit = _limit(S)
     harms = np.maximum(peak - limit, 0) / (S - 1 - limit)
     costs = np.broadcast_to(harms, (1, H, *peak.shape))
     utilities, threshold = from_costs(costs, np.array([harm]), H)
@@ -96,6 +97,43 @@ def dosing(
         scenarios, drift.random_walk(M, len(_KEEP), step, clears), reward_weights=response,
         utility_weights=np.zeros(M, np.int64), thresholds=np.full((M, 1), threshold),
     )  # fmt: skip
+
+
+def look(world: DriftingCMDP) -> Look:
+    """Return a stay as the clinic sees it: peak, trough and dose, beside the safe range."""
+    clears = shares(world.transition_path, len(_KEEP))
+    responds = shares(world.reward_path, len(_KEEP))[:, : len(_HALF)]
+    half = world.M // 2  # by then a learner has seen something
+    stays = (clears @ np.array(_KEEP))[half:]  # part of the drug that stays until the next dose
+    scenes = (
+        Scene("clears fastest", half + last_peak(-stays)),
+        Scene("clears slowest", half + last_peak(stays)),
+    )
+    S, shape = world.S, (world.H, world.S, world.A)
+    trough, limit = np.arange(S)[:, None], _limit(S)
+    peak = np.minimum(trough + np.arange(world.A), S - 1)
+    window = (_HALF[0] * limit, float(limit))
+    return Look(
+        scenes,
+        (
+            Drifting("clearance", ("rapid", "normal", "slow"), clears),
+            Drifting("response", ("sensitive", "tolerant"), responds),
+        ),
+        (
+            Quantity(
+                "peak in the blood after the dose, units", np.broadcast_to(peak, shape),
+                band=window, wanted="half effect to safe limit",
+            ),
+            Quantity("trough before the dose, units", np.broadcast_to(trough, shape)),
+            Quantity("dose, units", np.broadcast_to(np.arange(world.A), shape)),
+        ),
+        step="dose of the stay",
+    )  # fmt: skip
+
+
+def _limit(S: int) -> int:
+    """The largest safe peak."""
+    return 2 * (S - 1) // 3
 
 
 def _elimination(peak: np.ndarray, keep: float, H: int) -> Successors:

@@ -41,6 +41,15 @@ import numpy as np
 from safedrift import _check
 from safedrift._check import FloatArray
 from safedrift.models import DriftingCMDP, Successors, TabularCMDP, drift, from_costs
+from safedrift.problems._look import (
+    Drifting,
+    Look,
+    Quantity,
+    Scene,
+    chosen,
+    last_peak,
+    shares,
+)
 from safedrift.problems._outcomes import certain, outcomes
 
 _GRIP = ((1.0, 1.0), (0.7, 0.9), (0.4, 0.8))  # to brake and to accelerate: dry, wet, ice
@@ -98,6 +107,30 @@ def road(
         P = _transitions(gaps, speeds, np.array([brake, 1.0, accelerate]), H)
         scenarios.append(TabularCMDP(P, rewards, utilities, threshold, start))
     return DriftingCMDP(scenarios, weather, thresholds=np.full((len(weather), 1), threshold))
+
+
+def look(world: DriftingCMDP) -> Look:
+    """Return a trip as the driver sees it: speed, gap and near misses, by weather."""
+    names = ("dry", "wet", "ice")
+    weights = shares(world.transition_path, len(names))
+    scenes = [Scene(name, last_peak(weights[:, n])) for n, name in enumerate(names)]
+    shape = (world.H, world.S, world.A)
+    gap, speed = np.divmod(np.arange(world.S)[:, None], chosen(world, driving, "speeds"))
+    return Look(
+        tuple(scenes),
+        (Drifting("weather", names, weights),),
+        (
+            Quantity("speed, lengths per step", np.broadcast_to(speed, shape)),
+            Quantity("gap to the car ahead, lengths", np.broadcast_to(gap, shape)),
+            Quantity(
+                "near misses per step",
+                np.broadcast_to((gap == 0).astype(np.float64), shape),
+                limits=np.array([chosen(world, driving, "misses") / world.H]),
+                wanted="allowed on average",
+            ),
+        ),
+        step="step of the trip",
+    )
 
 
 def _transitions(gaps: int, speeds: int, grip: FloatArray, H: int) -> Successors:

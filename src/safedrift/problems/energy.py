@@ -43,6 +43,7 @@ import numpy as np
 from safedrift import _check
 from safedrift._check import FloatArray
 from safedrift.models import DriftingCMDP, Successors, TabularCMDP, drift
+from safedrift.problems._look import Drifting, Look, Quantity, Scene, last_peak, shares
 from safedrift.problems._outcomes import certain, outcomes
 
 _SUN = np.array([0.2, 0.8, 1.4])  # units per slot at noon, by sky
@@ -94,18 +95,63 @@ def energy(
     return DriftingCMDP(scenarios, year, thresholds=H * (reserve + swing * winter))
 
 
+def look(world: DriftingCMDP) -> Look:
+    """Return the house as its owner sees it: battery, grid and sun over the day."""
+    weights = shares(world.transition_path, 2)
+    between = last_peak(-np.abs(weights[:, 0] - 0.5))
+    scenes = (
+        Scene("winter", last_peak(weights[:, 0])), Scene("in between", between),
+        Scene("summer", last_peak(weights[:, 1])),
+    )  # fmt: skip
+    levels, H, shape = world.S // 3, world.H, (world.H, world.S, world.A)
+    charge = (np.arange(world.S) // 3)[:, None]
+    days = [scene.episode for scene in scenes]
+    reserve = world.thresholds[days, 0] / H * (levels - 1)
+    return Look(
+        scenes,
+        (
+            Drifting("sky", ("winter", "summer"), weights),
+            Drifting("reserve, b/H", ("b/H",), world.thresholds / H, shares=False),
+        ),
+        (
+            Quantity(
+                "charge of the battery, units", np.broadcast_to(charge, shape), limits=reserve,
+                wanted="reserve, on average",
+            ),
+            Quantity("from the grid (below 0: to it), units", _grid(levels, H)),
+            Quantity("from the sun, units per slot", np.broadcast_to(_sun(levels, H), shape)),
+        ),
+        step="hour of the day",
+        times=_hours(H),
+    )  # fmt: skip
+
+
 def _money(levels: int, H: int) -> FloatArray:
     """Rewards (H, S, 3): money saved in a slot, scaled to [0, 1]."""
-    t = 24 * (np.arange(H) + 0.5) / H
+    t = _hours(H)
     price = np.where((t < 6) | (t >= 22), 0.3, 0.6)
     price[((t >= 6) & (t < 9)) | ((t >= 17) & (t < 21))] = 1.0
-    daylight = np.maximum(np.sin(np.pi * (t - 6) / 12), 0)
-    charge, sky = np.divmod(np.arange(3 * levels)[:, None], 3)
-    moved = np.clip(charge + np.array([-1, 0, 1]), 0, levels - 1) - charge
-    grid = 1 - daylight[:, None, None] * _SUN[sky] + moved
-    price = price[:, None, None]
+    grid, price = _grid(levels, H), price[:, None, None]
     saved = price - np.where(grid > 0, price, _FEED_IN) * grid
     return np.asarray((saved - saved.min()) / (saved.max() - saved.min()))
+
+
+def _hours(H: int) -> FloatArray:
+    """The middle of each slot (H,), in hours."""
+    return np.asarray(24 * (np.arange(H) + 0.5) / H)
+
+
+def _sun(levels: int, H: int) -> FloatArray:
+    """Units that the panels give (H, S, 1)."""
+    daylight = np.maximum(np.sin(np.pi * (_hours(H) - 6) / 12), 0)
+    return np.asarray(daylight[:, None, None] * _SUN[np.arange(3 * levels) % 3][:, None])
+
+
+def _grid(levels: int, H: int) -> FloatArray:
+    """Units that the grid delivers (H, S, 3), negative where it takes some."""
+    charge = np.arange(3 * levels)[:, None] // 3
+    moved = np.clip(charge + np.array([-1, 0, 1]), 0, levels - 1) - charge
+    return np.asarray(1 - _sun(levels, H) + moved)
 
 
 def _transitions(levels: int, change: tuple[float, ...], H: int) -> Successors:

@@ -31,11 +31,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import gymnasium
 import numpy as np
 from gymnasium.envs.toy_text.frozen_lake import MAPS
 
 from safedrift import _check
 from safedrift.models import DriftingCMDP, drift
+from safedrift.problems._look import Board, Drifting, Look, Scene, chosen, last_peak, shares
 from safedrift.problems.toy_text import from_table, thawing
 from safedrift.problems.transitions import Transition
 
@@ -69,6 +71,23 @@ def frozen_lake(
     which = np.asarray(drift.abrupt(M, len(goals), moves))  # (M, goals), one-hot
     weights = which[:, :, None] * np.asarray(thawing(M, cycles))[:, None, :]
     return DriftingCMDP(ground, weights.reshape(M, -1), thresholds=np.full((M, 1), H - risk))
+
+
+def look(world: DriftingCMDP) -> Look:
+    """Return the lake from above: holes, goal, and where the best policy walks."""
+    weights = shares(world.transition_path, 2)
+    scenes = (
+        Scene("slippery (winter)", last_peak(weights[:, 0])),
+        Scene("half frozen", last_peak(-np.abs(weights[:, 0] - 0.5))),
+        Scene("dry (summer)", last_peak(weights[:, 1])),
+    )
+    env = gymnasium.make("FrozenLake-v1", map_name=chosen(world, frozen_lake, "map_name"))
+    cells: np.ndarray = env.unwrapped.desc  # type: ignore[attr-defined]
+    holes, goal = (np.flatnonzero(cells.ravel() == mark) for mark in (b"H", b"G"))
+    board = Board(
+        *cells.shape, int(world.initial.argmax()), (int(goal[0]),) * 3, holes, "hole", "goal"
+    )
+    return Look(scenes, (Drifting("ice", ("slippery", "dry"), weights),), board=board)
 
 
 def dry_feet(step: Transition) -> float:

@@ -42,6 +42,15 @@ from scipy.stats import binom
 from safedrift import _check
 from safedrift._check import FloatArray, IntArray
 from safedrift.models import DriftingCMDP, TabularCMDP
+from safedrift.problems._look import (
+    Drifting,
+    Look,
+    Quantity,
+    Scene,
+    chosen,
+    last_peak,
+    shares,
+)
 from safedrift.problems._outcomes import certain, outcomes
 
 _BUY = (0.2, 0.4, 0.6)  # probability that a customer buys: quiet, popular, campaign
@@ -89,6 +98,34 @@ def inventory(
         r, g = np.broadcast_to(reward, (H, S, A)), np.broadcast_to(served, (1, H, S, A))
         scenarios.append(TabularCMDP(outcomes(left, chance, H), r, g, threshold, certain(0, S)))
     return DriftingCMDP(scenarios, _demand(M), thresholds=np.full((M, 1), threshold))
+
+
+def look(world: DriftingCMDP) -> Look:
+    """Return the shelf as its keeper sees it: stock, deliveries and lost sales over the week."""
+    customers, pack = (chosen(world, inventory, name) for name in ("customers", "pack"))
+    weights = shares(world.transition_path, len(_BUY))
+    grown = int(_GROWTH * world.M) - 1  # before the campaign: after it, a learner has to forget
+    scenes = (
+        Scene("quiet", world.M - 1), Scene("popular", max(grown, 0)),
+        Scene("campaign", last_peak(weights[:, 2])),
+    )  # fmt: skip
+    x = np.arange(world.S)[:, None]
+    y = np.minimum(x + pack * np.arange(world.A), world.S - 1)
+    D = np.arange(customers + 1)
+    chance = np.stack([binom.pmf(D, customers, share) for share in _BUY])
+    missed = np.maximum(D - y[..., None], 0) @ chance.T  # (S, A, 3)
+    lost = np.stack([missed @ weights[scene.episode] for scene in scenes])
+    shape = (world.H, world.S, world.A)
+    return Look(
+        scenes,
+        (Drifting("demand", ("quiet", "popular", "campaign"), weights),),
+        (
+            Quantity("stock after delivery, pieces", np.broadcast_to(y, shape)),
+            Quantity("delivered, pieces", np.broadcast_to(y - x, shape)),
+            Quantity("lost sales, pieces", np.broadcast_to(lost[:, None], (len(scenes), *shape))),
+        ),
+        step="day of the week",
+    )
 
 
 def _day(

@@ -29,11 +29,14 @@ Version
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from safedrift import _check
 from safedrift._check import FloatArray
 from safedrift.models import DriftingCMDP, TabularCMDP, drift, from_costs
+from safedrift.problems._look import Board, Drifting, Look, Scene, last_peak, shares
 from safedrift.problems._outcomes import certain
 
 _MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
@@ -72,6 +75,21 @@ def maze(
     return DriftingCMDP(scenarios, drift.abrupt(M, len(scenarios), moves))
 
 
+def look(world: DriftingCMDP) -> Look:
+    """Return the maze from above: hazards, target, and where the robot spends its time."""
+    names = ("target top", "target left", "target right")
+    weights = shares(world.reward_path, len(names))
+    seen = [n for n in range(len(names)) if weights[:, n].any()]
+    scenes = [Scene(names[n], last_peak(weights[:, n])) for n in seen]
+    goals = [int(world.at(scene.episode).rewards[0, :, 0].argmax()) for scene in scenes]
+    size = math.isqrt(world.S)
+    hazards = np.flatnonzero(world.scenarios[0].utilities[0, 0, :, 0] == 0)
+    board = Board(
+        size, size, int(world.initial.argmax()), tuple(goals), hazards, "hazard", "target"
+    )
+    return Look(tuple(scenes), (Drifting("place of the target", names, weights),), board=board)
+
+
 def _layout(size: int, slip: float) -> tuple[FloatArray, np.ndarray, int, list[int]]:
     """Transitions (S, 4, S), hazard cells (S,), start cell and target cells."""
     cells = [(i, j) for i in range(size) for j in range(size)]
@@ -88,5 +106,5 @@ def _layout(size: int, slip: float) -> tuple[FloatArray, np.ndarray, int, list[i
     wall = size // 2
     hazard = np.array([i == wall and 0 < j < size - 1 for i, j in cells])
     middle = size // 2
-    targets = [(0, middle), (1, 1), (1, size - 2), (0, middle)]
+    targets = [(0, middle), (1, 1), (1, size - 2), (0, middle)]  # top, left, right, top
     return P, hazard, number[(size - 1, middle)], [number[t] for t in dict.fromkeys(targets)]

@@ -39,6 +39,15 @@ import numpy as np
 
 from safedrift import _check
 from safedrift.models import DriftingCMDP, Successors, TabularCMDP, drift
+from safedrift.problems._look import (
+    Drifting,
+    Look,
+    Quantity,
+    Scene,
+    chosen,
+    last_peak,
+    shares,
+)
 from safedrift.problems._outcomes import certain, outcomes
 
 _OPEN = np.array([1, 1, 0, 0])  # per action
@@ -83,6 +92,29 @@ def queue(
         P = _transitions(capacity, traffic * _profile(H), H)
         days[regime] = TabularCMDP(P, rewards, utilities, threshold, start)
     return DriftingCMDP([days[regime] for regime in _ORDER], drift.abrupt(M, len(_ORDER), changes))
+
+
+def look(world: DriftingCMDP) -> Look:
+    """Return the counter as its manager sees it: the queue, the door and the pace over the day."""
+    by_place = shares(world.transition_path, len(_ORDER))
+    weights = np.stack([by_place[:, np.array(_ORDER) == kind].sum(axis=1) for kind in _TRAFFIC], 1)
+    seen = [n for n in range(len(_TRAFFIC)) if weights[:, n].any()]
+    scenes = [Scene(list(_TRAFFIC)[n], last_peak(weights[:, n])) for n in seen]
+    shape = (world.H, world.S, world.A)
+    allowed = chosen(world, queue, "waiting") * (world.S - 1)
+    return Look(
+        tuple(scenes),
+        (Drifting("traffic", tuple(_TRAFFIC), weights),),
+        (
+            Quantity(
+                "customers waiting", np.broadcast_to(np.arange(world.S)[:, None], shape),
+                limits=np.array([allowed]), wanted="allowed on average",
+            ),
+            Quantity("door open, share of days", np.broadcast_to(_OPEN, shape)),
+            Quantity("fast service, share of days", np.broadcast_to(1 - _SLOW, shape)),
+        ),
+        step="half hour since opening",
+    )  # fmt: skip
 
 
 def _profile(H: int) -> np.ndarray:

@@ -41,6 +41,7 @@ from safedrift import _check
 from safedrift._check import FloatArray, IntArray
 from safedrift.models import LinearKernelCMDP, drift, linear_kernel_on_box
 from safedrift.models.box import BaseDensity, mixture, truncated_normal
+from safedrift.problems._look import Drifting, Look, Quantity, Scene, last_peak
 
 _LOWEST, _RANGE = 10.0, 16.0  # °C at x = 0, and from there to x = 1
 _START = 18.0  # °C
@@ -89,6 +90,37 @@ def thermostat(
     )  # fmt: skip
 
 
+def look(world: LinearKernelCMDP) -> Look:
+    """Return a day as those in the room feel it: temperature, heating and comfort."""
+    names = ("cold", "cool", "mild")
+    air = world.theta[:, 0]
+    scenes = [Scene(f"{name} air", last_peak(air[:, n])) for n, name in enumerate(names)]
+    shape = (world.H, world.S, world.A)
+    x = np.zeros((world.S, 1)) if world.box is None else world.box.points
+    T = _LOWEST + _RANGE * x
+    return Look(
+        tuple(scenes),
+        (Drifting("air outside", names, air),),
+        (
+            Quantity(
+                "room, °C", np.broadcast_to(T, shape), band=(_BEST - _WIDTH, _BEST + _WIDTH),
+                wanted=f"comfortable, {_BEST - _WIDTH:g} to {_BEST + _WIDTH:g} °C",
+            ),
+            Quantity("heating, % of full power", np.broadcast_to(100 * _POWER, shape)),
+            Quantity(
+                "comfort, 0 to 1", np.broadcast_to(_comfort(T), shape),
+                limits=world.thresholds[:1, 0] / world.H, wanted="asked for on average",
+            ),
+        ),
+        step="hour of the day",
+        times=6.0 + 2 * np.arange(world.H),
+    )  # fmt: skip
+
+
+def _comfort(T: FloatArray) -> FloatArray:
+    return np.asarray(np.exp(-0.5 * ((T - _BEST) / _WIDTH) ** 2))
+
+
 def _air(outside: float) -> BaseDensity:
     """Density of the next state while the air outside has a given temperature."""
     return truncated_normal(partial(_mean, outside), _SPREAD / _RANGE, 0.0, 1.0)
@@ -104,5 +136,4 @@ def _mean(outside: float, x: FloatArray, a: IntArray) -> FloatArray:
 def _features(x: FloatArray, a: IntArray) -> FloatArray:
     """φ(x (p, 1), a (p, 1)) = (share of the power saved, comfort)/√2: (p, 2)."""
     T = _LOWEST + _RANGE * x
-    comfort = np.exp(-0.5 * ((T - _BEST) / _WIDTH) ** 2)
-    return np.asarray(np.hstack((1 - _POWER[a], comfort)) / np.sqrt(2))
+    return np.asarray(np.hstack((1 - _POWER[a], _comfort(T))) / np.sqrt(2))

@@ -1,0 +1,98 @@
+"""Telling episodes of a world: where the best safe policy goes there, and where a learner goes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from safedrift import _check
+from safedrift._check import FloatArray, IntArray
+from safedrift.algorithms import PROPDPPO
+from safedrift.experiments.box import Refinement
+from safedrift.experiments.simulate import Progress, check_sizes, play_chunks, seeds
+from safedrift.models import DriftingWorld, LinearKernelCMDP
+from safedrift.oracles import expected, occupancy, solve
+from safedrift.problems import Look, Quantity, look
+
+__all__ = ["Scenes", "expected_quantity", "learned_policies", "telling_episodes", "telling_scenes"]
+
+
+class Scenes(NamedTuple):
+    """The telling episodes of a look, n of them, with the occupancies of two policies."""
+
+    look: Look
+    best: FloatArray  # (n, H, S, A) of the best safe policy of each
+    learned: FloatArray | None  # (n, H, S, A) of what a learner played there
+
+
+def telling_episodes(world: DriftingWorld) -> IntArray:
+    """Return the telling episodes (n,) of a world, in the order of its look."""
+    return np.array([scene.episode for scene in look(world).scenes], dtype=np.int64)
+
+
+def telling_scenes(world: DriftingWorld, learned: FloatArray | None = None) -> Scenes:
+    """Return the telling episodes of a world.
+
+    Parameters
+    ----------
+    learned : (n, H, S, A), optional
+        Policies of a learner in these episodes, from `learned_policies`.
+    """
+    seen = look(world)
+    shape = (len(seen.scenes), world.H, world.S, world.A)
+    if learned is not None:
+        learned = _check.floats("learned", learned, shape)
+    best, played = np.empty(shape), np.empty(shape)
+    for i, scene in enumerate(seen.scenes):
+        today = world.at(scene.episode)
+        best[i] = occupancy(today, solve(today).policy)
+        if learned is not None:
+            played[i] = occupancy(today, learned[i])
+    return Scenes(seen, best, None if learned is None else played)
+
+
+def expected_quantity(quantity: Quantity, measures: FloatArray) -> FloatArray:
+    """Return what a quantity is on average (n, H) under occupancies (n, H, S, A)."""
+    values = np.broadcast_to(quantity.values, measures.shape)
+    return np.stack([expected(d, q) for d, q in zip(measures, values, strict=True)])
+
+
+def learned_policies(
+    world: DriftingWorld,
+    agent: PROPDPPO,
+    episodes: IntArray,
+    seed: int = 0,
+    *,
+    window: int = 1,
+    progress: Progress | None = None,
+) -> FloatArray:
+    """Play a fresh copy of `agent`; return its policies (n, H, S, A) in the listed episodes.
+
+    The same numbers as in `simulate` with this seed. `progress` is called as there.
+
+    Parameters
+    ----------
+    window
+        Episodes up to each listed one whose policies are averaged: the policy returned visits
+        every pair as often as these do on average, all of them in the world of the listed one.
+    """
+    episodes = _check.integers("episodes", episodes, 0, world.M - 1)
+    window = _check.integer("window", window)
+    check_sizes(world, agent)
+    sums = np.zeros((episodes.size, world.H, world.S, world.A))
+    today = [world.at(int(m)) for m in episodes] if window > 1 else []
+    before = episodes[:, None] - np.arange(window)
+    listed = np.unique(before[before >= 0])
+    refinement = None
+    if isinstance(world, LinearKernelCMDP) and world.box is not None:
+        refinement = Refinement(world, listed)
+    learner = agent.fresh(seeds(seed)["learner"])
+    for part in play_chunks(world, learner, seed, False, listed, refinement):
+        for m, policy in zip(part.measured, part.policies, strict=True):
+            for i in np.flatnonzero((before == m).any(axis=1)):
+                sums[i] += policy if window == 1 else occupancy(today[i], policy)
+        if progress:
+            progress("learning", part.first + len(part.record.mu), world.M)
+    total = sums.sum(axis=-1, keepdims=True)
+    return np.divide(sums, total, out=np.full(sums.shape, 1 / world.A), where=total > 0)
