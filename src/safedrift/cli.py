@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,7 +15,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.padding import Padding
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -32,6 +30,7 @@ from rich.text import Text
 
 from safedrift.cli_certify import certify
 from safedrift.cli_environment import run_environment
+from safedrift.cli_problems import problems
 from safedrift.cli_theory import theory
 
 app = typer.Typer(
@@ -157,7 +156,7 @@ def run(
     with sentences(), _folder(out, force, name) as folder:
         result = _run(
             problem, episodes, seed, world_seed, knowledge, gamma, mode, rho, noisy, measure_every,
-            _pairs("option", option), _pairs("set", set_),
+            pairs("option", option), pairs("set", set_),
         )  # fmt: skip
         (folder / "certificates.json").unlink(missing_ok=True)  # of the run that was here before
         result.to_parquet(folder / "run.parquet")
@@ -168,24 +167,6 @@ def run(
             sys.stdout.write(json.dumps({**summary, "out": str(folder)}) + "\n")
         else:
             _show(summary, folder)
-
-
-@app.command()
-def problems(
-    name: Annotated[str | None, typer.Argument(help="A world to read about.")] = None,
-) -> None:
-    """List the named worlds, or tell the story of one."""
-    from safedrift import problems as known
-
-    with sentences():
-        if name is not None:
-            _tell(known.story(name), known.options(name))
-            return
-        table = Table("problem", "what it is", box=None, header_style="bold")
-        for key in known.PROBLEMS:
-            table.add_row(key, known.story(key).splitlines()[0])
-        Console().print(table)
-        Console().print("\n`safedrift problems NAME` tells more.", markup=False)
 
 
 @app.command()
@@ -230,22 +211,8 @@ def _certificates(path: Path) -> Any:
 
 
 app.command()(certify)
+app.command()(problems)
 app.command()(theory)
-
-
-def _tell(story: str, options: dict[str, Any]) -> None:
-    """Print a problem's story, reflowed to the width of the terminal, and its options."""
-    console = Console()
-    for paragraph in story.split("\n\n"):
-        for head, body in re.findall(r"^(\S.*)\n?((?:[ ]+.*\n?)*)", paragraph, re.MULTILINE):
-            console.print(head, markup=False, highlight=False, style="bold" if body else None)
-            if body:
-                text = Text(" ".join(body.split()))
-                console.print(Padding(text, (0, 0, 0, 4)), highlight=False)
-        console.print()
-    console.print("Options (-o NAME=VALUE)", style="bold")
-    for key, default in options.items():
-        console.print(f"    {key}={default}", markup=False, highlight=False)
 
 
 # ---------------------------------------------------------------- one run
@@ -329,8 +296,10 @@ class _Bars:
         self.entry = entry
 
     def truth(self, total: int) -> Callable[[int], None]:
-        label = "best safe policy of each episode"
-        task = self._task(label, total)
+        return self.count("best safe policy of each episode", total)
+
+    def count(self, label: str, total: int, *, compiles: bool = True) -> Callable[[int], None]:
+        task = self._task(label, total) if compiles else self.progress.add_task(label, total=total)
         return lambda count: self.progress.update(task, advance=count, description=label)
 
     def stage(self, label: str, total: int) -> Callable[[str, int, int], None]:
@@ -405,7 +374,7 @@ def _folder(out: Path | None, force: bool, name: str) -> Iterator[Path]:
         raise
 
 
-def _pairs(name: str, given: list[str] | None) -> dict[str, Any]:
+def pairs(name: str, given: list[str] | None) -> dict[str, Any]:
     """Parse NAME=VALUE; values are integers, numbers, true, false or words."""
     words: dict[str, Any] = {"true": True, "false": False}
     parsed: dict[str, Any] = {}

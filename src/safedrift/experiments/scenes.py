@@ -95,4 +95,5 @@ def learned_policies(
         if progress:
             progress("learning", part.first + len(part.record.mu), world.M)
     total = sums.sum(axis=-1, keepdims=True)
-    return np.divide(sums, total, out=np.full(sums.shape, 1 / world.A), where=total > 0)
+    even = np.full(sums.shape, 1 / world.A)  # where the learner never came
+    return np.asarray(np.divide(sums, total, out=even, where=total > 0))

@@ -163,9 +163,10 @@ def describe(
         thresholds=found.thresholds,
         binding=(found.multipliers > BINDS).mean(axis=0),
         budgets=Budgets(
-            *(float(x.sum()) for x in (change.P, change.r, change.g)), moved, float(change.b.sum())
+            P=float(change.P.sum()), r=float(change.r.sum()), g=float(change.g.sum()), star=moved,
+            b=float(change.b.sum()),
         ),
-    )
+    )  # fmt: skip
 
 
 def spread(M: int, most: int = MOST) -> IntArray:

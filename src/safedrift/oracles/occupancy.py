@@ -27,7 +27,7 @@ def occupancy(cmdp: TabularCMDP, policy: FloatArray) -> FloatArray:
         rows = offsets[h * S * A : (h + 1) * S * A + 1]
         step = slice(rows[0], rows[-1])
         moved = np.repeat(found[h].ravel(), np.diff(rows)) * probabilities[step]
-        reach = np.bincount(states[step], moved, minlength=S)
+        reach = np.bincount(states[step], moved, minlength=S).astype(np.float64)
     return found
 
 

@@ -84,9 +84,9 @@ def look(world: DriftingCMDP) -> Look:
     env = gymnasium.make("FrozenLake-v1", map_name=chosen(world, frozen_lake, "map_name"))
     cells: np.ndarray = env.unwrapped.desc  # type: ignore[attr-defined]
     holes, goal = (np.flatnonzero(cells.ravel() == mark) for mark in (b"H", b"G"))
-    board = Board(
-        *cells.shape, int(world.initial.argmax()), (int(goal[0]),) * 3, holes, "hole", "goal"
-    )
+    rows, columns = cells.shape
+    start, goals = int(world.initial.argmax()), (int(goal[0]),) * len(scenes)
+    board = Board(rows, columns, start, goals, holes, "hole", "goal")
     return Look(scenes, (Drifting("ice", ("slippery", "dry"), weights),), board=board)
 
 

@@ -113,7 +113,7 @@ def look(world: LinearKernelCMDP) -> Look:
             ),
         ),
         step="hour of the day",
-        times=6.0 + 2 * np.arange(world.H),
+        times=6 + 2 * np.arange(world.H, dtype=np.float64),
     )  # fmt: skip
 
 

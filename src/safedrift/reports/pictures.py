@@ -23,7 +23,7 @@ COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY)
 AREAS = ("#BFD9EA", "#F2CDB0", "#BFE3D6", "#EBD3E0", "#DDDDDD")  # the colours of above, pale
 RARE = 0.01  # visits per episode that count as none
 WIDE = 45  # letters of a legend that need two rows
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.size": 11.0, "axes.titlesize": 12.0, "axes.labelsize": 11.0, "legend.fontsize": 10.0,
     "axes.spines.top": False, "axes.spines.right": False, "text.color": BLACK,
     "axes.titlelocation": "left", "legend.frameon": False,
@@ -50,9 +50,9 @@ def draw_world(
     from matplotlib.figure import Figure
 
     scenes = telling_scenes(world, learned)
-    with matplotlib.rc_context({**STYLE}):
-        figure = Figure(figsize=SIZE, dpi=DPI, layout="constrained")
-        figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08, hspace=0.04)  # type: ignore[union-attr]
+    with matplotlib.rc_context(STYLE):
+        figure: Any = Figure(figsize=SIZE, dpi=DPI, layout="constrained")
+        figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08, hspace=0.04)
         above, below = figure.subfigures(2, 1, height_ratios=(1.0, 1.15))
         left, right = above.subfigures(1, 2, wspace=0.03)
         _draw_drift(left, scenes, world.M)
@@ -139,6 +139,7 @@ def _draw_price(figure: Any, description: Description) -> None:
 def _episode_axis(ax: Any) -> None:
     ax.set_xlabel("episode")
     ax.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
+    ax.xaxis.get_major_locator().set_params(nbins=5, integer=True)
 
 
 # ---------------------------------------------------------------- over the steps
@@ -191,7 +192,7 @@ def _draw_legend(figure: Any, scenes: Scenes) -> None:
     handles.append(Line2D([], [], color=BLACK, lw=2, label="best safe policy"))
     if scenes.learned is not None:
         handles.append(Line2D([], [], color=BLACK, lw=2, ls="--", label="PROPD-PPO"))
-    rows = -(-sum(len(handle.get_label()) + 8 for handle in handles) // 150)
+    rows = -(-sum(len(str(handle.get_label())) + 8 for handle in handles) // 150)
     figure.legend(handles=handles, loc="outside lower center", ncols=-(-len(handles) // rows))
 
 
@@ -214,7 +215,8 @@ def _draw_boards(figure: Any, scenes: Scenes, board: Board) -> None:
                 title = f"{scene.name} (episode {scene.episode + 1:,})"
                 panels[i, j].set_title(title, color=COLOURS[j % len(COLOURS)])
         panels[i, 0].set_ylabel(name)
-    figure.colorbar(image, ax=panels, label="visits per episode (log scale)", shrink=0.9, aspect=24)
+    bar = figure.colorbar(image, ax=panels, label="visits per episode", shrink=0.9, aspect=24)
+    bar.ax.yaxis.set_major_formatter(lambda x, _: f"{x:g}")
 
 
 def _draw_board(ax: Any, board: Board, visits: FloatArray, scene: int, top: float) -> Any:
