@@ -10,6 +10,7 @@ import argparse
 import copy
 import json
 import statistics
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -283,6 +284,46 @@ def certify_against_run(rounds):
     return rows
 
 
+LARGE = """
+import json, resource, time
+import numpy as np
+import safedrift as sd
+
+def stage(work):
+    start = time.perf_counter()
+    done = work()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    told.append([time.perf_counter() - start, peak])
+    return done
+
+told = []
+# A day starts with a quarter of the places taken, and H half hours do not empty so long a queue:
+# waiting = 0.15, the default, would not be feasible.
+world = stage(lambda: sd.problems.make("queue", {M}, capacity={capacity}, waiting=0.3))
+found = stage(lambda: sd.describe(world, np.linspace(0, {M} - 1, 6).astype(int)))
+agent = sd.PROPDPPO.for_problem(world, sd.Slater(float(found.gamma.min())))
+stage(lambda: sd.simulate(world, agent, measure_every={M} // 6))
+print(json.dumps([told, world.S]))
+"""
+
+
+def large_world(rounds):
+    """A sparse world of 100,001 states (queue): built, described, simulated; peak memory so far.
+
+    In a process of its own. 3,000 episodes, of which every 500th is measured exactly. With S*S
+    numbers a single table of transitions would take 80 GB.
+    """
+    del rounds
+    code = LARGE.format(M=3000, capacity=100_000)
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    told, S = json.loads(done.stdout)
+    names = ("built", "described at 6 episodes", "simulated")
+    return [
+        {"S": S, "stage": name, "seconds": took, "peak_GB": peak}
+        for name, (took, peak) in zip(names, told, strict=True)
+    ]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, help="also write the figures here")
@@ -297,6 +338,7 @@ def main():
         least_squares_against_twin,
         least_squares_along_a_window,
         certify_against_run,
+        large_world,
     ):
         if arguments.only and measure.__name__ not in arguments.only:
             continue

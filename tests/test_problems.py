@@ -2,6 +2,7 @@
 
 import re
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -17,12 +18,15 @@ from safedrift import (
     variation,
 )
 from safedrift.models import DriftingWorld, refined
+from safedrift.oracles import evaluate_episodes, spread
 from safedrift.problems import PROBLEMS, make, story
 from safedrift.problems.blend import SIMULATORS
+from safedrift.problems.environment import DriftingEnv
 
 M = 40
 HEADINGS = (
-    "Story", "States", "Actions", "Reward", "Utility", "Drift", "Knowledge", "Source", "Version",
+    "Story", "States", "Actions", "Reward", "Utility", "Drift", "Knowledge", "Budgets", "Source",
+    "Version",
 )  # fmt: skip
 
 
@@ -95,6 +99,79 @@ def test_problem_is_described_under_the_same_headings(name):
         assert any(heading.lower() in line.lower() for line in headings), heading
     assert re.search(r"^Version\n {4}\d+$", text, flags=re.MULTILINE)
     assert text.splitlines()[0].endswith("."), "a sentence says what it is"
+
+
+def section(name, heading):
+    found = re.search(rf"^{heading}\n((?: {{4}}.*\n)+)", story(name), flags=re.MULTILINE)
+    return " ".join(found[1].split())
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_version_is_the_one_in_the_id(name):
+    assert f"safedrift/{name}-v{section(name, 'Version')}" in gymnasium.registry
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_declared_budgets_and_gap_are_the_computed_ones(name):
+    number = r"([-+.e0-9]*[0-9])"
+    form = r"With the default options and M = (\d+): "
+    form += ", ".join(rf"B_{part} = {number}" for part in "Prgb") + rf", gamma >= {number}\."
+    found = re.search(form, section(name, "Budgets"))
+    episodes = int(found[1]) if found else 2_000
+    world = make(name, episodes)
+    change = variation(world)
+    computed = [getattr(change, part).sum() for part in "Prgb"]
+    on_box = getattr(world, "box", None) is not None
+    gamma = optima(world, spread(episodes) if on_box else None).gamma.min()
+    told = ", ".join(f"B_{part} = {x:.4g}" for part, x in zip("Prgb", computed, strict=True))
+    told = f"M = {episodes}: {told}, gamma = {gamma:.6g}"
+    assert found, told
+    declared = [float(x) for x in found.groups()[1:]]
+    np.testing.assert_allclose(declared[:4], computed, rtol=1e-3, atol=1e-9, err_msg=told)
+    assert declared[4] - 1e-9 <= gamma <= declared[4] * 1.01, told
+
+
+def played(world, m, by_step, episodes, rng):
+    """Returns (episodes, 1+K) of actions by step only, the world's tables read afresh."""
+    today = world.at(m)
+    P, signals = today.dense_transitions(), np.concatenate((today.rewards[None], today.utilities))
+    states = rng.choice(world.S, episodes, p=today.initial)
+    returns = np.zeros((episodes, len(signals)))
+    for h in range(world.H):
+        actions = rng.choice(world.A, episodes, p=by_step[h])
+        returns += signals[:, h, states, actions].T
+        below = P[h, states, actions].cumsum(axis=1)
+        states = (below < rng.random((episodes, 1)) * below[:, -1:]).sum(axis=1)
+    return returns
+
+
+def played_in_gymnasium(world, m, by_step, episodes, rng):
+    """The same through `DriftingEnv`; on a box that is the continuous world, not its nodes."""
+    env = DriftingEnv(world)
+    env.reset(seed=5)
+    returns = np.zeros((episodes, 1 + world.K))
+    for i in range(episodes):
+        env.reset(options={"episode": m})
+        for h in range(world.H):
+            _, reward, _, _, info = env.step(rng.choice(world.A, p=by_step[h]))
+            returns[i] += np.append(reward, info["utility"])
+    return returns
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize(
+    ("play", "episodes", "places"), [(played, 20_000, (0.3, 1)), (played_in_gymnasium, 300, (0.6,))]
+)
+def test_exact_values_are_those_of_many_episodes(name, play, episodes, places):
+    world = make(name, episodes=M)
+    rng = np.random.default_rng(7)
+    by_step = rng.dirichlet(np.ones(world.A), world.H)
+    policy = np.repeat(by_step[:, None], world.S, axis=1)
+    for m in (int(place * (M - 1)) for place in places):
+        returns = play(world, m, by_step, episodes, rng)
+        exact = evaluate_episodes(world, np.array([m]), policy[None])[0]
+        error = returns.std(axis=0) / np.sqrt(episodes)
+        assert (np.abs(returns.mean(axis=0) - exact) <= 4 * error + 1e-9).all(), m
 
 
 @pytest.mark.parametrize("name", PROBLEMS)

@@ -30,7 +30,7 @@ def problems(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NAME]",
+            metavar="NAME",
             help="A world to look at, or a file of your own (world.npz, world.py:make); "
             "'check' validates the one that follows.",
         ),

@@ -29,6 +29,8 @@ Why this period
     regret by (B_Δ + B_*)^(1/3) M^(2/3) but for constants. With τ ~ M^(2/3) that is M^(7/9): regret
     per episode still vanishes, slowly, for a learner that forgets. One that does not is wrong half
     of the time. With τ = 1 there is nothing to learn but the average of the two worlds.
+Budgets
+    With the default options and M = 2000: B_P = 13.58, B_r = 0, B_g = 0, B_b = 0, gamma >= 1.5.
 Source
     After the two-state chains in the lower bounds of Jaksch, Ortner and Auer (2010) and of later
     work on non-stationary MDPs; the rationed efforts are added.

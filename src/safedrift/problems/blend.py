@@ -28,6 +28,8 @@ Knowledge
     with 4 unknowns for all transitions of a step, to be learnt by least squares (Algorithm 2).
     With `as_table` the very same world is a `DriftingCMDP`, for a learner that knows nothing of
     simulators and counts (Algorithm 3).
+Budgets
+    With the default options and M = 2000: B_P = 271.3, B_r = 0, B_g = 0, B_b = 0, gamma >= 0.5.
 Source
     Made up.
 Version

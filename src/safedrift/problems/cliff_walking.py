@@ -15,10 +15,13 @@ Utility and threshold
     1 for every step that does not fall. The threshold H - `falls` allows `falls` expected falls per
     episode.
 Drift
-    Transitions, rewards and utilities: rain comes and goes in `cycles` cosine waves, rain first.
-    The threshold stays.
+    Transitions and utilities: rain comes and goes in `cycles` cosine waves, rain first. Rewards and
+    threshold stay.
 Knowledge
     Some policy never falls, whatever the weather: `Slater(gamma)` with gamma up to `falls` holds.
+Budgets
+    With the default options and M = 2000: B_P = 1265, B_r = 0, B_g = 452.5, B_b = 0, gamma >=
+    0.1.
 Source
     The transition tables of Gymnasium's CliffWalking-v1.
 Version

@@ -26,6 +26,9 @@ Drift
 Knowledge
     Who gives nothing does no harm: `Slater(harm)` holds in every episode with equality, 0.25 with
     the default options.
+Budgets
+    With the default options and M = 2000: B_P = 177.5, B_r = 71.82, B_g = 0, B_b = 0, gamma >=
+    0.25.
 Source
     Made up; a one-compartment model with first-order elimination and the Hill equation.
 Version

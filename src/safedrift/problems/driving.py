@@ -28,6 +28,8 @@ Drift
 Knowledge
     Who never starts has no near miss: `Slater(misses)` holds in every episode with equality, 0.2
     with the default options.
+Budgets
+    With the default options and M = 2000: B_P = 248, B_r = 0, B_g = 0, B_b = 0, gamma >= 0.2.
 Source
     Made up; the paper's motivating example of driving under changing weather.
 Version

@@ -30,6 +30,9 @@ Drift
 Knowledge
     Charging all day keeps the largest reserve: the Slater gap is smallest in mid-winter, 1.689
     with the default options: `Slater(1.68)`. With other options, `sd.optima(world).gamma` tells.
+Budgets
+    With the default options and M = 2000: B_P = 139.9, B_r = 0, B_g = 0, B_b = 19.2, gamma >=
+    1.688.
 Source
     Made up.
 Version

@@ -21,6 +21,9 @@ Drift
     cell of its list to the next and round again. The threshold stays.
 Knowledge
     Some policy never falls, whatever the ice: `Slater(gamma)` with gamma up to `risk` holds.
+Budgets
+    With the default options and M = 2000: B_P = 635, B_r = 97.98, B_g = 304.6, B_b = 0, gamma
+    >= 0.1.
 Source
     The transition tables of Gymnasium's FrozenLake-v1, maps 4x4 and 8x8.
 Version

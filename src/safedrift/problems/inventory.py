@@ -28,6 +28,9 @@ Knowledge
     Ordering as much as possible every day serves almost everybody: the Slater gap is smallest
     during the campaign, 0.699 with the default options: `Slater(0.69)`. With other options,
     `sd.optima(world).gamma` tells.
+Budgets
+    With the default options and M = 2000: B_P = 73.63, B_r = 44.88, B_g = 15.25, B_b = 0, gamma
+    >= 0.6993.
 Source
     Made up; the textbook periodic-review model with lost sales and a service constraint.
 Version

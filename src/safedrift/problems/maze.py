@@ -20,6 +20,9 @@ Drift
 Knowledge
     The constraint does not drift, so its local budgets are zero: `LocalBudgets()`. Staying at the
     bottom is safe, so `Slater(gamma)` with gamma up to almost `hazard_budget` holds too.
+Budgets
+    With the default options and M = 2000: B_P = 0, B_r = 101.8, B_g = 0, B_b = 0, gamma >=
+    0.4981.
 Source
     Made up; the motivating example "collision avoidance in a maze with a moving target" of the
     paper.

@@ -27,6 +27,9 @@ Knowledge
     A closed door and fast service empty the queue: whatever the regime, since nobody comes in, the
     Slater gap is 1.083 with the default options: `Slater(1.08)`. With other options,
     `sd.optima(world).gamma` tells.
+Budgets
+    With the default options and M = 2000: B_P = 55.57, B_r = 0, B_g = 0, B_b = 0, gamma >=
+    1.083.
 Source
     Made up; the textbook problem of controlled admission and service rate.
 Version

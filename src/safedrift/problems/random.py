@@ -11,6 +11,9 @@ Drift
     others are pulled towards the base until the budgets B_P, B_r, B_g are as asked.
 Knowledge
     `Slater(gamma)` holds with equality in every episode.
+Budgets
+    With the default options and M = 2000: B_P = 19.9, B_r = 16.43, B_g = 15.75, B_b = 0.1853,
+    gamma >= 0.5.
 Source
     Dirichlet transitions, uniform rewards and utilities.
 Version

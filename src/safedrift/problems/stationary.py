@@ -31,6 +31,8 @@ Closed form
     μ* = (q^j - c)/(1 - q^j). Where that is negative, or b < V_g(H), the constraint does not bind
     and V_r* is the largest V_r(j). Default options: j = 3, μ* = 0.229/0.271 = 0.845 and
     V_r* = 6.21 + 0.21 μ* = 6.387.
+Budgets
+    With the default options and M = 2000: B_P = 0, B_r = 0, B_g = 0, B_b = 0, gamma >= 0.5.
 Source
     Made up.
 Version

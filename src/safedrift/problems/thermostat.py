@@ -23,6 +23,9 @@ Drift
 Knowledge
     The Slater gap lies between 0.85 and 1.05 with the default options: `Slater(0.8)` holds in every
     episode. With other options, `sd.optima(world).gamma` tells.
+Budgets
+    With the default options and M = 2000: B_P = 181, B_r = 0, B_g = 0, B_b = 0, gamma >=
+    0.8673.
 Source
     Made up. The room is one heat store: in two hours it loses 12% of its difference to the air
     outside, which has -4 °C, 4 °C or 12 °C, and full power adds 5 °C. Frost guard and windows bend

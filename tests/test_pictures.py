@@ -1,0 +1,298 @@
+"""Pictures of worlds: what is drawn comes from the right arrays, and something is drawn."""
+
+import re
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from PIL import Image
+
+import safedrift as sd
+from builders import small_world
+from safedrift.experiments.scenes import (
+    expected_quantity,
+    learned_policies,
+    telling_episodes,
+    telling_scenes,
+)
+from safedrift.problems import PROBLEMS, Look, look, make
+from safedrift.reports import pictures
+from safedrift.reports.pictures import draw_world
+
+M = 40
+TRADES = [name for name in PROBLEMS if name not in ("random", "adversary", "stationary")]
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    """Figures as they are when they are saved."""
+    kept = []
+    monkeypatch.setattr(pictures, "_save", lambda figure, path: kept.append(figure))
+    return kept
+
+
+def panels(figure, text):
+    return [ax for ax in figure.axes if text in (ax.get_title(loc="left"), ax.get_ylabel())]
+
+
+# ---------------------------------------------------------------- looks
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_look_fits_its_world(name):
+    world = make(name, episodes=M)
+    seen = look(world)
+    assert isinstance(seen, Look)
+    assert 1 <= len(seen.scenes) <= 4
+    assert len({scene.name for scene in seen.scenes}) == len(seen.scenes)
+    for scene in seen.scenes:
+        assert 0 <= scene.episode < M
+    assert seen.drifts
+    for drift in seen.drifts:
+        assert drift.values.shape == (M, len(drift.names))
+        if drift.shares:
+            np.testing.assert_allclose(drift.values.sum(axis=1), 1, atol=1e-9)
+    shape = (len(seen.scenes), world.H, world.S, world.A)
+    for quantity in seen.quantities:
+        assert quantity.values.shape in (shape, shape[1:])
+        assert np.isfinite(quantity.values).all()
+        assert bool(quantity.wanted) == (quantity.band is not None or quantity.limits is not None)
+    assert seen.quantities or seen.board
+    assert seen.times is None or seen.times.shape == (world.H,)
+
+
+@pytest.mark.parametrize("name", TRADES)
+def test_telling_episodes_are_different_worlds(name):
+    world = make(name, episodes=M)
+    _, version = world.distinct
+    assert len(set(version[telling_episodes(world)])) == len(look(world).scenes)
+
+
+@pytest.mark.parametrize("name", ["maze", "frozen_lake", "cliff_walking"])
+def test_maps_show_start_goal_and_hazards_where_the_world_has_them(name):
+    world = make(name, episodes=M)
+    board, scenes = look(world).board, look(world).scenes
+    assert world.initial[board.start] == 1
+    cells = board.rows * board.columns
+    assert cells in (world.S, world.S - 1)
+    for scene, goal in zip(scenes, board.goals, strict=True):
+        today = world.at(scene.episode)
+        if name == "maze":
+            assert today.rewards[0, goal].min() == 1
+            assert set(np.flatnonzero(today.utilities[0, 0, :, 0] == 0)) == set(board.hazards)
+        else:  # nobody ever stands on a hazard or on the goal: the episode is over, or begins anew
+            into = today.dense_transitions()[:, :, :, [goal, *board.hazards]].copy()
+            into[:, [goal, *board.hazards]] = 0
+            assert into.max() == 0
+    assert goal not in board.hazards
+
+
+def test_quantities_of_the_trades_on_paper():
+    shelf = look(make("inventory", episodes=M))
+    stock, delivered, lost = (quantity.values for quantity in shelf.quantities)
+    assert stock[0, 4, 2] == 10  # 4 and two packs of 3
+    assert stock[0, 8, 3] == 10  # no more than fits
+    assert delivered[0, 8, 3] == 2
+    campaign = [scene.name for scene in shelf.scenes].index("campaign")
+    assert lost[campaign, 0, 0, 0] == pytest.approx(6)  # all of 10 customers at 0.6
+    assert lost[campaign, 0, 10, 0] == 0
+    house = look(make("energy", episodes=M))
+    charge, grid, sun = (quantity.values for quantity in house.quantities)
+    assert charge[0, 3 * 5 + 1, 0] == 5
+    noon = int(np.abs(house.times - 12).argmin())
+    s = 1.4 * np.sin(np.pi * (house.times[noon] - 6) / 12)  # under a clear sky
+    assert sun[noon, 3 * 5 + 2, 0] == pytest.approx(s)
+    np.testing.assert_allclose(grid[noon, 3 * 5 + 2], [-s, 1 - s, 2 - s])
+    room = look(make("thermostat", episodes=M)).quantities
+    assert room[0].values.min() >= 10
+    assert room[0].values.max() <= 26
+    np.testing.assert_allclose(room[1].values[0, 0], [0, 50, 100])
+    road = look(make("driving", episodes=M)).quantities
+    assert (road[0].values[0, 4 * 5 + 3, 0], road[1].values[0, 4 * 5 + 3, 0]) == (3, 5)
+    np.testing.assert_array_equal(road[2].values[0, :, 0], np.arange(32) < 4)
+
+
+def test_comfort_and_waiting_in_the_look_are_the_utilities_of_the_world():
+    room, counter = make("thermostat", episodes=M), make("queue", episodes=M)
+    comfort = look(room).quantities[2].values
+    np.testing.assert_allclose(room.at(0).utilities[0], comfort, atol=1e-12)
+    waiting = look(counter).quantities[0]
+    np.testing.assert_allclose(counter.at(0).utilities[0], 1 - waiting.values / 8)
+    allowed = (counter.H - counter.thresholds[0, 0]) / counter.H * 8
+    assert waiting.limits[0] == pytest.approx(allowed)
+
+
+def test_look_follows_the_options_of_the_world():
+    counter = look(make("queue", episodes=M, capacity=20, waiting=0.3))
+    assert counter.quantities[0].limits[0] == pytest.approx(6)
+    shelf = look(make("inventory", episodes=M, pack=5, capacity=20))
+    assert shelf.quantities[0].values[0, 4, 2] == 14
+    lake = look(make("frozen_lake", episodes=M, map_name="8x8"))
+    assert (lake.board.rows, lake.board.columns) == (8, 8)
+    cell = look(make("blend", episodes=M, as_table=True, grades=4))
+    assert cell.quantities[1].values.max() == 3
+
+
+def test_world_without_a_trade_gets_the_generic_look():
+    world = small_world(M=M, K=2, drift="linear")
+    world.name = "mine.npz"
+    seen = look(world)
+    assert [scene.name for scene in seen.scenes] == ["scenario 1", "scenario 2", "scenario 3"]
+    for i, scene in enumerate(seen.scenes):
+        today = world.at(scene.episode)
+        np.testing.assert_array_equal(seen.quantities[0].values[i], today.rewards)
+        for k in range(2):
+            np.testing.assert_array_equal(seen.quantities[1 + k].values[i], today.utilities[k])
+            assert seen.quantities[1 + k].limits[i] == today.thresholds[k] / world.H
+
+
+# ---------------------------------------------------------------- scenes
+
+
+def test_best_policies_of_the_scenes_reach_value_and_threshold():
+    world = make("energy", episodes=M)
+    scenes = telling_scenes(world)
+    for scene, d in zip(scenes.look.scenes, scenes.best, strict=True):
+        today = world.at(scene.episode)
+        best = sd.solve(today)
+        assert (d * today.rewards).sum() == pytest.approx(best.value)
+        assert (d * today.utilities[0]).sum() >= today.thresholds[0] - 1e-9
+    assert scenes.learned is None
+
+
+def test_expected_quantity_is_the_mean_of_simulated_days():
+    world = make("queue", episodes=M)
+    scenes = telling_scenes(world)
+    waiting = expected_quantity(scenes.look.quantities[0], scenes.best)
+    rng = np.random.default_rng(2)
+    i, N = 2, 4_000
+    today = world.at(scenes.look.scenes[i].episode)
+    policy, P = sd.solve(today).policy, today.dense_transitions()
+    x = np.full(N, 2)
+    for h in range(world.H):
+        error = max(x.std() / np.sqrt(N), 1e-12)
+        assert abs(x.mean() - waiting[i, h]) <= 4 * error, h
+        a = (policy[h, x].cumsum(axis=1) < rng.random((N, 1))).sum(axis=1)
+        x = (P[h, x, a].cumsum(axis=1) < rng.random((N, 1))).sum(axis=1).clip(max=8)
+
+
+@pytest.mark.parametrize("name", ["maze", "thermostat"])
+def test_learned_policies_are_those_of_the_run(name):
+    world = make(name, episodes=60)
+    agent = sd.PROPDPPO.for_problem(world, sd.Slater(0.4))
+    run = sd.simulate(world, agent, seed=3)
+    episodes = np.array([59, 20, 41])
+    found = learned_policies(world, agent, episodes, seed=3)
+    for m, policy in zip(episodes, found, strict=True):
+        value, utility = sd.evaluate(world.at(int(m)), policy)
+        assert value == pytest.approx(run.reward[m], abs=1e-10)
+        assert utility == pytest.approx(run.utility[m, 0], abs=1e-10)
+
+
+def test_averaged_policy_visits_as_often_as_its_episodes_on_average():
+    world = make("maze", episodes=30, moves=0)
+    agent = sd.PROPDPPO.for_problem(world, sd.Slater(0.4))
+    run = sd.simulate(world, agent, seed=1)
+    (policy,) = learned_policies(world, agent, np.array([29]), seed=1, window=10)
+    value, utility = sd.evaluate(world.at(29), policy)
+    assert value == pytest.approx(run.reward[20:].mean(), abs=1e-10)
+    assert utility == pytest.approx(run.utility[20:, 0].mean(), abs=1e-10)
+    early = learned_policies(world, agent, np.array([2]), seed=1, window=10)[0]
+    assert sd.evaluate(world.at(2), early)[0] == pytest.approx(run.reward[:3].mean(), abs=1e-10)
+
+
+def test_policies_of_another_shape_are_refused():
+    world = make("maze", episodes=M)
+    with pytest.raises(ValueError, match=re.escape("learned must be an array of shape (3, 12, 25")):
+        telling_scenes(world, np.ones((2, 12, 25, 4)) / 4)
+
+
+# ---------------------------------------------------------------- pictures
+
+
+@pytest.mark.parametrize("name", ["maze", "energy", "random"])
+def test_picture_is_written_small_and_not_blank(name, tmp_path):
+    world = make(name, episodes=M)
+    shape = (len(look(world).scenes), world.H, world.S, world.A)
+    path = draw_world(world, sd.describe(world), tmp_path / "a.png", np.full(shape, 1 / world.A))
+    assert path == tmp_path / "a.png"
+    assert path.stat().st_size < 150_000
+    with Image.open(path) as picture:
+        assert picture.size == (1200, 800)
+        pixels = np.asarray(picture.convert("RGB"))
+    assert (pixels != 255).any(axis=2).mean() > 0.02
+    for half in (pixels[:400], pixels[400:]):
+        assert len(np.unique(half.reshape(-1, 3), axis=0)) > 20
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_every_problem_has_a_picture_with_names_and_units(name, figures):
+    world = make(name, episodes=M)
+    seen = look(world)
+    shape = (len(seen.scenes), world.H, world.S, world.A)
+    draw_world(world, sd.describe(world), "unused.png", np.full(shape, 1 / world.A))
+    (figure,) = figures
+    for ax in figure.axes:
+        assert ax.has_data() or ax.images
+    for drift in seen.drifts:
+        assert len(panels(figure, drift.label)) == 1
+    maps = [ax for ax in figure.axes if ax.images]
+    assert len(maps) == (2 * len(seen.scenes) if seen.board else 0)
+    for quantity in () if seen.board else seen.quantities:
+        (ax,) = panels(figure, quantity.label)
+        assert ax.get_xlabel() == seen.step
+
+
+def test_lines_drawn_are_the_expected_quantities_of_both_policies(figures):
+    world = make("queue", episodes=M)
+    shape = (3, world.H, world.S, world.A)
+    learned = np.random.default_rng(0).dirichlet(np.ones(world.A), shape[:3])
+    draw_world(world, sd.describe(world), "unused.png", learned)
+    scenes = telling_scenes(world, learned)
+    for quantity in scenes.look.quantities:
+        (ax,) = panels(figures[0], quantity.label)
+        for style, measures in (("-", scenes.best), ("--", scenes.learned)):
+            lines = [line for line in ax.lines if line.get_linestyle() == style]
+            drawn = np.array([line.get_ydata() for line in lines if line.get_xdata().size > 2])
+            np.testing.assert_allclose(drawn, expected_quantity(quantity, measures))
+
+
+def test_panels_of_drift_multiplier_and_gap_show_their_arrays(figures):
+    world = make("energy", episodes=M)
+    found = sd.describe(world)
+    draw_world(world, found, "unused.png")
+    (mu,), (gap,) = (
+        panels(figures[0], label) for label in ("μ*, reward\nper utility", "Slater gap γ,\nutility")
+    )
+    np.testing.assert_array_equal(mu.lines[0].get_ydata(), found.multipliers[:, 0])
+    np.testing.assert_array_equal(mu.lines[0].get_xdata(), found.episodes + 1)
+    np.testing.assert_array_equal(gap.lines[0].get_ydata(), found.gamma)
+    (reserve,) = panels(figures[0], "reserve, b/H")
+    np.testing.assert_allclose(reserve.lines[0].get_ydata(), world.thresholds[:, 0] / world.H)
+    texts = [text.get_text() for part in figures[0].findobj(Figure) for text in part.texts]
+    texts += [part.get_suptitle() for part in figures[0].findobj(lambda x: hasattr(x, "subfigs"))]
+    assert any(f"binds in {found.binding[0]:.0%}" in text for text in texts)
+
+
+def test_map_shows_the_visits_of_the_best_policy(figures):
+    world = make("maze", episodes=M)
+    draw_world(world, sd.describe(world), "unused.png")
+    scenes = telling_scenes(world)
+    images = [ax.images[0].get_array() for ax in figures[0].axes if ax.images]
+    assert len(images) == len(scenes.look.scenes)
+    for image, d in zip(images, scenes.best, strict=True):
+        visits = d.sum(axis=(0, 2)).reshape(5, 5)
+        np.testing.assert_allclose(image, visits.clip(pictures.RARE))
+
+
+def test_worlds_of_several_constraints_or_without_safe_policies_are_drawn(figures):
+    several = small_world(M=M, K=3, drift="linear")
+    draw_world(several, sd.describe(several), "unused.png")
+    (mu,) = panels(figures[0], "μ*, reward\nper utility")
+    assert len(mu.lines) == 3
+    b = several.thresholds.copy()
+    b[5:9] = several.H
+    broken = several.with_thresholds(b)
+    draw_world(broken, sd.describe(broken), "unused.png")
+    (gap,) = panels(figures[1], "Slater gap γ,\nutility")
+    assert gap.get_ylim()[0] <= sd.describe(broken).gamma.min() < 0
