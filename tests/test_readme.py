@@ -40,7 +40,7 @@ def test_python_of_the_gymnasium_guide_runs():
 
 PAGES = (
     "README.md", "docs/linear.md", "docs/errata.md", "docs/rates.md", "docs/certificates.md",
-    "docs/your-own-world.md", "docs/gymnasium.md", "docs/recorded-data.md",
+    "docs/your-own-world.md", "docs/gymnasium.md", "docs/recorded-data.md", "docs/problems.md",
 )  # fmt: skip
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 from rich.console import Console
 from rich.padding import Padding
@@ -87,7 +87,9 @@ def problems(
         if learner and picture is None:
             raise Told("--learner must come with --picture; got no picture to draw it in")
         what = source if checked and source is not None else name
-        world = _world(what, episodes, world_seed, pairs("option", option))
+        chosen = pairs("option", option)
+        with Console(stderr=True).status("building the world"):
+            world = _world(what, episodes, world_seed, chosen)
         told = _check_tables(world) if checked else None
         found = _describe(world, feasible=checked)
         if picture is not None:
@@ -181,7 +183,8 @@ def _picture(world: DriftingWorld, found: Description, path: Path, learner: bool
         with bars(entry) as shown:
             advance = shown.stage("learning", world.M)
             policies = learned_policies(world, agent, telling, window=100, progress=advance)
-    draw_world(world, found, path, policies)
+    with Console(stderr=True).status("drawing"):
+        draw_world(world, found, path, policies)
 
 
 # ---------------------------------------------------------------- words
@@ -229,6 +232,8 @@ def sparkline(values: FloatArray, width: int = WIDTH) -> str:
 
     Each block is the mean of a stretch; one that is no number is a space.
     """
+    import numpy as np
+
     blocks = min(width, values.size)
     edges = np.arange(blocks + 1) * values.size // blocks
     means = np.array([values[i:j].mean() for i, j in pairwise(edges)])
@@ -240,7 +245,7 @@ def sparkline(values: FloatArray, width: int = WIDTH) -> str:
 
 
 def _block(x: float, low: float, high: float) -> str:
-    if not np.isfinite(x):
+    if not math.isfinite(x):
         return " "
     if high - low <= 1e-9 * max(1.0, abs(high)):
         return BLOCKS[len(BLOCKS) // 2]

@@ -64,8 +64,8 @@ def look(world: DriftingCMDP) -> Look:
     weights = shares(world.transition_path, 2)
     scenes = (
         Scene("rain", last_peak(weights[:, 0])),
-        Scene("showers", last_peak(-np.abs(weights[:, 0] - 0.5))),
         Scene("dry", last_peak(weights[:, 1])),
+        Scene("showers", last_peak(-np.abs(weights[:, 0] - 0.5))),
     )
     rows, columns = 4, 12
     start = int(world.initial.argmax())  # bottom left; the cliff lies between it and home

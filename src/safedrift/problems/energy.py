@@ -103,8 +103,8 @@ def look(world: DriftingCMDP) -> Look:
     weights = shares(world.transition_path, 2)
     between = last_peak(-np.abs(weights[:, 0] - 0.5))
     scenes = (
-        Scene("winter", last_peak(weights[:, 0])), Scene("in between", between),
-        Scene("summer", last_peak(weights[:, 1])),
+        Scene("winter", last_peak(weights[:, 0])), Scene("summer", last_peak(weights[:, 1])),
+        Scene("in between", between),
     )  # fmt: skip
     levels, H, shape = world.S // 3, world.H, (world.H, world.S, world.A)
     charge = (np.arange(world.S) // 3)[:, None]

@@ -80,9 +80,9 @@ def look(world: DriftingCMDP) -> Look:
     """Return the lake from above: holes, goal, and where the best policy walks."""
     weights = shares(world.transition_path, 2)
     scenes = (
-        Scene("slippery (winter)", last_peak(weights[:, 0])),
-        Scene("half frozen", last_peak(-np.abs(weights[:, 0] - 0.5))),
-        Scene("dry (summer)", last_peak(weights[:, 1])),
+        Scene("winter", last_peak(weights[:, 0])),
+        Scene("summer", last_peak(weights[:, 1])),
+        Scene("in between", last_peak(-np.abs(weights[:, 0] - 0.5))),
     )
     env = gymnasium.make("FrozenLake-v1", map_name=chosen(world, frozen_lake, "map_name"))
     cells: np.ndarray = env.unwrapped.desc  # type: ignore[attr-defined]
@@ -90,7 +90,9 @@ def look(world: DriftingCMDP) -> Look:
     rows, columns = cells.shape
     start, goals = int(world.initial.argmax()), (int(goal[0]),) * len(scenes)
     board = Board(rows, columns, start, goals, holes, "hole", "goal")
-    return Look(scenes, (Drifting("ice", ("slippery", "dry"), weights),), board=board)
+    return Look(
+        scenes, (Drifting("ice", ("slippery (winter)", "dry (summer)"), weights),), board=board
+    )
 
 
 def dry_feet(step: Transition) -> float:

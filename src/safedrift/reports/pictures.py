@@ -55,7 +55,7 @@ def draw_world(
         figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08, hspace=0.04)
         above, below = figure.subfigures(2, 1, height_ratios=(1.0, 1.15))
         left, right = above.subfigures(1, 2, wspace=0.03)
-        _draw_drift(left, scenes, world.M)
+        _draw_drift(left, scenes, description)
         _draw_price(right, description)
         if scenes.look.board is None:
             _draw_lines(below, scenes, world.H)
@@ -72,23 +72,24 @@ def _save(figure: Any, path: str | Path) -> None:
     drawn = BytesIO()
     figure.savefig(drawn, format="png")
     with Image.open(drawn) as picture:
-        few = picture.convert("RGB").quantize(128, dither=Image.Dither.NONE)
+        few = picture.convert("RGB").quantize(256, dither=Image.Dither.NONE)
     few.save(path, format="PNG", optimize=True)
 
 
 # ---------------------------------------------------------------- over the episodes
 
 
-def _draw_drift(figure: Any, scenes: Scenes, M: int) -> None:
+def _draw_drift(figure: Any, scenes: Scenes, description: Description) -> None:
     """What drifts, and when the telling episodes are."""
     drifts = scenes.look.drifts
     axes = np.atleast_1d(figure.subplots(len(drifts), 1, sharex=True))
     for ax, drift in zip(axes, drifts, strict=True):
         _draw_shares(ax, drift) if drift.shares else _draw_levels(ax, drift)
-        ax.set_xlim(1, M)
+        ax.set_xlim(1, max(description.sizes.M, 2))
         for scene, colour in zip(scenes.look.scenes, cycle(COLOURS), strict=False):
             ax.axvline(scene.episode + 1, color=colour, lw=1.6, ls=(0, (1, 1.2)))
-    figure.suptitle("What drifts", x=0.02, ha="left", fontsize=12)
+    told = f"{description.name}: what drifts" if description.name else "What drifts"
+    figure.suptitle(told, x=0.02, ha="left", fontsize=12)
     _episode_axis(axes[-1])
 
 
