@@ -21,9 +21,10 @@ check: .venv/ready  ## ruff and mypy only, mending what can be mended
 bench: .venv/ready  ## side-by-side benchmarks: a table, and JSON in benchmarks/results
 	$(BIN)/python benchmarks/bench.py --json benchmarks/results/bench.json
 
-studies: .venv/ready  ## pictures and tables of docs/linear.md, docs/rates.md and docs/recorded-data.md, anew (half an hour)
+studies: .venv/ready  ## pictures and tables of docs/, anew (half an hour)
 	$(BIN)/python studies/features_against_tables.py --out docs
 	$(BIN)/python studies/nodes.py --out docs
+	$(BIN)/python studies/pictures.py --out docs/problems
 	$(BIN)/python studies/rates.py --out docs
 	$(BIN)/python studies/recorded_data.py --out docs/problems
 
