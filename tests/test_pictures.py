@@ -110,14 +110,26 @@ def test_quantities_of_the_trades_on_paper():
     road = look(make("driving", episodes=M)).quantities
     assert (road[0].values[0, 4 * 5 + 3, 0], road[1].values[0, 4 * 5 + 3, 0]) == (3, 5)
     np.testing.assert_array_equal(road[2].values[0, :, 0], np.arange(32) < 4)
+    counter = look(make("queue", episodes=M)).quantities
+    np.testing.assert_array_equal(counter[1].values[0, 0], [1, 1, 0, 0])  # open, open, closed, ...
+    np.testing.assert_array_equal(counter[2].values[0, 0], [0, 1, 0, 1])  # slow, fast, slow, fast
+    clinic = look(make("dosing", episodes=M)).quantities
+    assert [q.values[0, 4, 3] for q in clinic] == [7, 4, 3]  # peak, trough, dose
+    assert clinic[0].values[0, 11, 3] == 12  # the end of the scale
+    assert clinic[0].band == (0.6 * 8, 8)
 
 
-def test_comfort_and_waiting_in_the_look_are_the_utilities_of_the_world():
+def test_comfort_waiting_and_scrap_in_the_look_are_the_utilities_of_the_world():
     room, counter = make("thermostat", episodes=M), make("queue", episodes=M)
     comfort = look(room).quantities[2].values
     np.testing.assert_allclose(room.at(0).utilities[0], comfort, atol=1e-12)
     waiting = look(counter).quantities[0]
     np.testing.assert_allclose(counter.at(0).utilities[0], 1 - waiting.values / 8)
+    cell = make("blend", episodes=M)
+    orders, wear, scrap = look(cell).quantities
+    np.testing.assert_allclose(1 - cell.at(0).utilities[0], scrap.values, atol=1e-12)
+    assert scrap.limits[0] == pytest.approx((cell.H - cell.thresholds[0, 0]) / cell.H)
+    assert (orders.values[0, 4 * 6 + 5, 0], wear.values[0, 4 * 6 + 5, 0]) == (4, 5)
     allowed = (counter.H - counter.thresholds[0, 0]) / counter.H * 8
     assert waiting.limits[0] == pytest.approx(allowed)
 

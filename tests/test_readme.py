@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from safedrift.problems import PROBLEMS
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -36,6 +38,18 @@ def test_python_of_the_gymnasium_guide_runs():
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     assert len(blocks) == 5
     exec("\n".join(blocks).replace("episodes=2000", "episodes=200"), {})
+
+
+def test_python_of_the_page_of_problems_runs():
+    text = (ROOT / "docs" / "problems.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(block, {})
+
+
+def test_every_problem_has_its_picture_on_the_page():
+    text = (ROOT / "docs" / "problems.md").read_text(encoding="utf-8")
+    for name in PROBLEMS:
+        assert f"\n## {name}\n\n![{name}](problems/{name}.png)\n" in text
 
 
 PAGES = (
