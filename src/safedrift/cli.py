@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -32,6 +32,10 @@ from safedrift.cli_certify import certify
 from safedrift.cli_environment import run_environment
 from safedrift.cli_problems import problems
 from safedrift.cli_theory import theory
+
+if TYPE_CHECKING:
+    from safedrift.models import DriftingWorld
+    from safedrift.problems.gymnasium_worlds import GymnasiumWorld
 
 app = typer.Typer(
     add_completion=False,
@@ -239,21 +243,12 @@ def _run(
     from safedrift.algorithms.parameters import OVERRIDES
     from safedrift.experiments.box import finer
     from safedrift.experiments.simulate import check_feasible
-    from safedrift.problems.files import is_file, load
 
     for name in overrides:
         _check.choice("override", name, OVERRIDES)
-    if is_file(problem):
-        if options:
-            _check.fail("--option", "left out with a file of your own", ", ".join(options))
-        world = load(problem, episodes)
-        if isinstance(world, sd.GymnasiumWorld):
-            return run_environment(
-                world, gamma, knowledge, mode, seed, measure_every, noisy, overrides
-            )
-    else:
-        M = 20_000 if episodes is None else episodes
-        world = sd.problems.make(problem, episodes=M, seed=world_seed, **options)
+    world = build(problem, episodes, world_seed, options)
+    if isinstance(world, sd.GymnasiumWorld):
+        return run_environment(world, gamma, knowledge, mode, seed, measure_every, noisy, overrides)
     _check.integer("measure_every", measure_every, upper=world.M)
     if gamma is not None:
         _check.positive("gamma", gamma)
@@ -286,6 +281,21 @@ def _run(
             progress=shown.stage("learning", world.M),
         )  # fmt: skip
     return result
+
+
+def build(
+    problem: str, episodes: int | None, seed: int, options: dict[str, Any]
+) -> DriftingWorld | GymnasiumWorld:
+    """Build a named world, or load one from a file of the user's own."""
+    from safedrift import _check
+    from safedrift.problems import make
+    from safedrift.problems.files import is_file, load
+
+    if not is_file(problem):
+        return make(problem, 20_000 if episodes is None else episodes, seed, **options)
+    if options:
+        _check.fail("--option", "left out with a file of your own", ", ".join(options))
+    return load(problem, episodes)
 
 
 class _Bars:

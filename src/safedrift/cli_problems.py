@@ -8,7 +8,7 @@ import re
 import sys
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -31,7 +31,7 @@ def problems(
         str | None,
         typer.Argument(
             metavar="NAME",
-            help="A world to look at, or a file of your own (world.npz, world.py:make); "
+            help="A world to look at, or a file of your own (world.yaml, .npz, .py:make); "
             "'check' validates the one that follows.",
         ),
     ] = None,
@@ -39,8 +39,9 @@ def problems(
         str | None, typer.Argument(metavar="FILE", help="What to check: a file, or a name.")
     ] = None,
     episodes: Annotated[
-        int, typer.Option("--episodes", "-n", help="M, how many episodes.")
-    ] = 20_000,
+        int | None,
+        typer.Option("--episodes", "-n", help="M; by default 20000, or what a file says."),
+    ] = None,
     option: Annotated[
         list[str] | None,
         typer.Option("--option", "-o", metavar="NAME=VALUE", help="Option of the world."),
@@ -66,10 +67,11 @@ def problems(
     - safedrift problems
     - safedrift problems energy
     - safedrift problems queue -n 3000 -o capacity=20 --picture queue.png --learner
-    - safedrift problems my_world.npz --json
-    - safedrift problems check my_world.npz
+    - safedrift problems my_world.yaml --json
+    - safedrift problems check my_world.yaml
     """
-    from safedrift.cli import Told, pairs, sentences
+    from safedrift import GymnasiumWorld
+    from safedrift.cli import Told, build, pairs, sentences
 
     with sentences():
         if name is None:
@@ -89,7 +91,9 @@ def problems(
         what = source if checked and source is not None else name
         chosen = pairs("option", option)
         with Console(stderr=True).status("building the world"):
-            world = _world(what, episodes, world_seed, chosen)
+            world = build(what, episodes, world_seed, chosen)
+        if isinstance(world, GymnasiumWorld):
+            raise Told(f"{what} is an environment without a model: nothing is known of it to show")
         told = _check_tables(world) if checked else None
         found = _describe(world, feasible=checked)
         if picture is not None:
@@ -110,19 +114,6 @@ def _list() -> None:
         table.add_row(key, known.story(key).splitlines()[0])
     Console().print(table)
     Console().print("\n`safedrift problems NAME` tells more.", markup=False)
-
-
-def _world(what: str, episodes: int, seed: int, options: dict[str, Any]) -> DriftingWorld:
-    """Build a named world, or load one from a file."""
-    from safedrift import _check
-    from safedrift.problems import make
-    from safedrift.problems.files import is_file, load
-
-    if not is_file(what):
-        return make(what, episodes=episodes, seed=seed, **options)
-    if options:
-        _check.fail("--option", "left out with a file of your own", ", ".join(options))
-    return load(what, episodes)
 
 
 # ---------------------------------------------------------------- numbers

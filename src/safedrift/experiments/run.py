@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from safedrift.oracles import Optima, Variation
     from safedrift.theory.certificates import Certificates
 
-__all__ = ["Run", "describe", "make_run"]
+__all__ = ["Run", "info_of", "make_run"]
 
 FORMAT = 1
 RESIDUAL = 1e-6  # of the least-squares factors, above which a user should know
@@ -426,7 +426,7 @@ def make_run(
         drift_star=truth.policy_change,
         baseline_reward=baseline[:, 0],
         baseline_utility=baseline[:, 1:],
-        info=describe(
+        info=info_of(
             learner, world.name, world.recipe,
             seed=seed, noisy=noisy, measure_every=measure_every, discretisation=discretisation,
         ),
@@ -434,7 +434,7 @@ def make_run(
     )  # fmt: skip
 
 
-def describe(
+def info_of(
     learner: PROPDPPO,
     problem: str | None,
     recipe: dict[str, object],

@@ -16,7 +16,7 @@ import numpy as np
 from safedrift._check import FloatArray
 from safedrift.algorithms import PROPDPPO
 from safedrift.algorithms.engines import Engine
-from safedrift.experiments.run import Run, describe, make_run
+from safedrift.experiments.run import Run, info_of, make_run
 from safedrift.kernels import simulation
 from safedrift.models import DriftingWorld
 from safedrift.oracles import Optima, variation
@@ -116,7 +116,7 @@ def observed_run(
         drift_star=unknown,
         baseline_reward=unknown,
         baseline_utility=unknowns,
-        info=describe(
+        info=info_of(
             learner, world.name, {}, seed=seed, noisy=learner.parameters.noisy, measure_every=1,
             truth=False,
         ) | _told(world),

@@ -32,6 +32,8 @@ Drift
 Knowledge
     Who never starts has no near miss: `Slater(misses)` holds in every episode with equality, 0.1
     with the default options.
+Budgets
+    With the default options and M = 2000: B_P = 3320, B_r = 0, B_g = 0, B_b = 0, gamma >= 0.1.
 Source
     The file seattle-weather.csv of the Python package vega_datasets (MIT licence), which
     `pip install 'safedrift[data]'` brings; it is drawn from public-domain daily summaries of NOAA,
@@ -50,8 +52,9 @@ import numpy as np
 from safedrift import _check
 from safedrift._check import FloatArray
 from safedrift.models import DriftingCMDP
+from safedrift.problems._look import Look
 from safedrift.problems._recorded import columns, day_of_episode
-from safedrift.problems.driving import road
+from safedrift.problems.driving import road, trip
 
 _FROST = 2.0  # °C of the air, below which a wet road freezes
 _HOAR = 0.3  # share of the road that frost makes icy without any rain
@@ -83,6 +86,11 @@ def commute(
     weather = road_shares(*seattle())
     day = day_of_episode(M, len(weather), episodes_per_day)
     return road(weather[day], gaps=gaps, speeds=speeds, horizon=horizon, misses=misses)
+
+
+def look(world: DriftingCMDP) -> Look:
+    """Return a trip as the commuter sees it, on the last dry day, the wettest and the iciest."""
+    return trip(world, commute)
 
 
 @cache

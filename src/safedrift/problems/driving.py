@@ -38,6 +38,8 @@ Version
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from safedrift import _check
@@ -112,12 +114,17 @@ def road(
 
 
 def look(world: DriftingCMDP) -> Look:
-    """Return a trip as the driver sees it: speed, gap and near misses, by weather."""
+    """Return a trip as the driver sees it."""
+    return trip(world, driving)
+
+
+def trip(world: DriftingCMDP, build: Callable[..., DriftingCMDP]) -> Look:
+    """Return speed, gap and near misses by weather on a road that `build` made."""
     names = ("dry", "wet", "ice")
     weights = shares(world.transition_path, len(names))
     scenes = [Scene(name, last_peak(weights[:, n])) for n, name in enumerate(names)]
     shape = (world.H, world.S, world.A)
-    gap, speed = np.divmod(np.arange(world.S)[:, None], chosen(world, driving, "speeds"))
+    gap, speed = np.divmod(np.arange(world.S)[:, None], chosen(world, build, "speeds"))
     return Look(
         tuple(scenes),
         (Drifting("weather", names, weights),),
@@ -127,7 +134,7 @@ def look(world: DriftingCMDP) -> Look:
             Quantity(
                 "near misses per step",
                 np.broadcast_to((gap == 0).astype(np.float64), shape),
-                limits=np.array([chosen(world, driving, "misses") / world.H]),
+                limits=np.array([chosen(world, build, "misses") / world.H]),
                 wanted="allowed on average",
             ),
         ),

@@ -34,7 +34,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import gymnasium
 import numpy as np
 from gymnasium.envs.toy_text.frozen_lake import MAPS
 
@@ -78,21 +77,31 @@ def frozen_lake(
 
 def look(world: DriftingCMDP) -> Look:
     """Return the lake from above: holes, goal, and where the best policy walks."""
-    weights = shares(world.transition_path, 2)
+    map_name = chosen(world, frozen_lake, "map_name")
+    goals = _goals(map_name, chosen(world, frozen_lake, "goal"))
+    each = shares(world.transition_path, 2 * len(goals)).reshape(world.M, len(goals), 2)
+    ice, where = each.sum(axis=1), each.sum(axis=2)
     scenes = (
-        Scene("winter", last_peak(weights[:, 0])),
-        Scene("summer", last_peak(weights[:, 1])),
-        Scene("in between", last_peak(-np.abs(weights[:, 0] - 0.5))),
+        Scene("winter", last_peak(ice[:, 0])),
+        Scene("summer", last_peak(ice[:, 1])),
+        Scene("in between", last_peak(-np.abs(ice[:, 0] - 0.5))),
     )
-    env = gymnasium.make("FrozenLake-v1", map_name=chosen(world, frozen_lake, "map_name"))
-    cells: np.ndarray = env.unwrapped.desc  # type: ignore[attr-defined]
-    holes, goal = (np.flatnonzero(cells.ravel() == mark) for mark in (b"H", b"G"))
-    rows, columns = cells.shape
-    start, goals = int(world.initial.argmax()), (int(goal[0]),) * len(scenes)
-    board = Board(rows, columns, start, goals, holes, "hole", "goal")
-    return Look(
-        scenes, (Drifting("ice", ("slippery (winter)", "dry (summer)"), weights),), board=board
+    cells = np.array([list(row) for row in MAPS[map_name]])
+    there = [goals[int(where[scene.episode].argmax())] for scene in scenes]
+    board = Board(
+        rows=cells.shape[0],
+        columns=cells.shape[1],
+        start=int(world.initial.argmax()),
+        goals=tuple(row * cells.shape[1] + column for row, column in there),
+        hazards=np.flatnonzero(cells.ravel() == "H"),
+        hazard="hole",
+        goal="goal",
     )
+    drifts = [Drifting("ice", ("slippery (winter)", "dry (summer)"), ice)]
+    if len(goals) > 1:
+        names = tuple(f"row {row + 1}, column {column + 1}" for row, column in goals)
+        drifts.append(Drifting("goal", names, where))
+    return Look(scenes, tuple(drifts), board=board)
 
 
 def dry_feet(step: Transition) -> float:

@@ -25,6 +25,8 @@ Drift
 Knowledge
     To stand still burns nothing: `Slater(gamma)` with gamma up to `fuel` holds. Fares are rare
     where little is known yet, so this is a hard world: the constraint is learnt long before them.
+Budgets
+    With the default options and M = 2000: B_P = 420.8, B_r = 59.4, B_g = 0, B_b = 0, gamma >= 5.
 Source
     The transition tables of Gymnasium's Taxi-v4, after T. G. Dietterich, "Hierarchical
     Reinforcement Learning with the MAXQ Value Function Decomposition", JAIR 13 (2000), which has a
@@ -43,11 +45,13 @@ import numpy as np
 from safedrift import _check
 from safedrift._check import FloatArray
 from safedrift.models import DriftingCMDP
+from safedrift.problems._look import Drifting, Look, Quantity, Scene, chosen, last_peak, shares
 from safedrift.problems.toy_text import from_table
 from safedrift.problems.transitions import Transition
 
 RANKS = (0, 4, 20, 23)  # squares, row by row: red, green, yellow, blue
 QUARTERS = len(RANKS)
+MOVES = 4  # actions that burn fuel
 DELIVERED = 20  # Gymnasium's reward for the right drop-off
 
 
@@ -92,9 +96,42 @@ def taxi(
     )
 
 
+def look(world: DriftingCMDP) -> Look:
+    """Return a ride as the driver sees it: passenger on board, delivered, fuel burnt."""
+    weather = shares(world.transition_path, QUARTERS)[:, :2]
+    scenes = (
+        Scene("rain", last_peak(weather[:, 0])),
+        Scene("showers", last_peak(-np.abs(weather[:, 0] - 0.5))),
+        Scene("dry", last_peak(weather[:, 1])),
+    )
+    shape = (world.H, world.S, world.A)
+    state = np.arange(world.S)[:, None]
+    over = state == world.S - 1
+    aboard = (state // QUARTERS % (1 + QUARTERS) == QUARTERS) & ~over
+    moves = (np.arange(world.A) < MOVES) & ~over
+    dear = shares(world.reward_path, QUARTERS)
+    return Look(
+        scenes,
+        (
+            Drifting("weather", ("rain", "dry"), weather),
+            Drifting("dear quarter", ("red", "green", "yellow", "blue"), dear),
+        ),
+        (
+            Quantity("passenger on board, share", np.broadcast_to(aboard.astype(float), shape)),
+            Quantity("delivered, share", np.broadcast_to(over.astype(float), shape)),
+            Quantity(
+                "fuel burnt, units per step",
+                np.broadcast_to(moves.astype(float), shape),
+                limits=np.array([chosen(world, taxi, "fuel") / world.H]),
+                wanted="allowed on average",
+            ),
+        ),
+    )
+
+
 def no_fuel(step: Transition) -> float:
     """0 for a move."""
-    return 0.0 if step.action < 4 else 1.0
+    return 0.0 if step.action < MOVES else 1.0
 
 
 def fare_of(step: Transition, *, dear: int, fare: float) -> float:
