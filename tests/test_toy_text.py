@@ -168,11 +168,20 @@ def fares(P, dear, fare):
 @pytest.mark.parametrize(("m", "rainy", "dear"), [(0, True, 0), (4, False, 2)])
 def test_the_optimum_of_the_taxi_is_that_of_value_iteration_where_fuel_abounds(m, rainy, dear):
     H, fare = 9, 0.3
-    options = {"cycles": 1, "start": "anywhere", "fare": fare, "horizon": H}
+    options = {"cycles": 1, "start": "anywhere", "fare": fare, "horizon": H, "haste": 0}
     world = taxi(8, fuel=H - 0.01, **options)
     env = gymnasium.make("Taxi-v4", is_rainy=rainy)
     env.unwrapped.P = fares(env.unwrapped.P, dear, fare)
     assert sd.solve(world.at(m)).value == pytest.approx(value_iteration(env, H), abs=1e-9)
+
+
+def test_a_late_fare_is_a_smaller_one():
+    patient, hasty = taxi(1, haste=0.0).at(0).rewards, taxi(1, haste=0.05).at(0).rewards
+    shares = (1 - 0.05 * np.arange(12))[:, None, None]
+    np.testing.assert_allclose(hasty, shares * patient, atol=1e-12)
+    for haste in (-0.1, 0.1):
+        with pytest.raises(ValueError, match=r"haste must be in \[0, 1/11\], .*; got -?0.1"):
+            taxi(1, haste=haste)
 
 
 def test_rain_and_fares_change_a_few_times_a_wave_and_nothing_else_does():

@@ -74,9 +74,10 @@ class Look(NamedTuple):
     board: Board | None = None
 
 
-def last_peak(values: FloatArray) -> int:
-    """Return the last episode at which values (M,) are largest, up to rounding."""
-    return int(np.flatnonzero(values >= values.max() - 1e-9)[-1])
+def last_peak(values: FloatArray, first: int = 0) -> int:
+    """Return the last episode at which values (M,) are largest from `first` on, up to rounding."""
+    late = values[first:]
+    return first + int(np.flatnonzero(late >= late.max() - 1e-9)[-1])
 
 
 def shares(path: Path, N: int) -> FloatArray:

@@ -89,7 +89,7 @@ def commute(
 
 
 def look(world: DriftingCMDP) -> Look:
-    """Return a trip as the commuter sees it, on the last dry day, the wettest and the iciest."""
+    """Return a trip as the commuter sees it, on a dry day, the wettest and the iciest."""
     return trip(world, commute)
 
 

@@ -142,10 +142,11 @@ def look(world: DriftingCMDP) -> Look:
     )
     four = shares(world.transition_path, 4).reshape(world.M, 2, 2)  # traffic, weather
     traffic, weather = four.sum(axis=2), four.sum(axis=1)
+    late = world.M // 2  # where a learner has seen the like before
     scenes = (
-        Scene("quietest day", last_peak(traffic[:, 0])),
-        Scene("busiest day", last_peak(traffic[:, 1])),
-        Scene("worst weather", last_peak(weather[:, 1])),
+        Scene("a quiet day", last_peak(traffic[:, 0], late)),
+        Scene("a busy day", last_peak(traffic[:, 1], late)),
+        Scene("poor weather", last_peak(weather[:, 1], late)),
     )
     held, queued = np.divmod(np.arange(world.S)[:, None], taxiway + 1)
     shape = (world.H, world.S, world.A)

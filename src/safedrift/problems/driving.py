@@ -122,7 +122,8 @@ def trip(world: DriftingCMDP, build: Callable[..., DriftingCMDP]) -> Look:
     """Return speed, gap and near misses by weather on a road that `build` made."""
     names = ("dry", "wet", "ice")
     weights = shares(world.transition_path, len(names))
-    scenes = [Scene(name, last_peak(weights[:, n])) for n, name in enumerate(names)]
+    late = world.M // 2  # where a learner has seen each of them before
+    scenes = [Scene(name, last_peak(weights[:, n], late)) for n, name in enumerate(names)]
     shape = (world.H, world.S, world.A)
     gap, speed = np.divmod(np.arange(world.S)[:, None], chosen(world, build, "speeds"))
     return Look(
