@@ -159,7 +159,7 @@ class Run:
             "seed": self.info["seed"],
             "sizes": self.info["sizes"],
             "truth": self.truth_known,
-            "reward_per_episode": float(self.reward @ self._weights / M),
+            "reward_per_episode": float(np.cumsum(self.reward * self._weights)[-1] / M),
             "last_tenth_reward_per_episode": float(self.reward[last].mean()),
             "dynamic_regret": float(self.dynamic_regret[-1]),
             "dynamic_regret_per_episode": float(self.dynamic_regret[-1] / M),
