@@ -26,7 +26,7 @@ Drift
 Knowledge
     To stand still burns nothing: `Slater(gamma)` with gamma up to `fuel` holds. A fare takes half a
     dozen right actions in a row, and there are 500 states: this is a hard world. PROPD-PPO with its
-    default constants meets the constraint and finds hardly any fare within 100,000 episodes.
+    default constants finds hardly any fare within 100,000 episodes.
 Budgets
     With the default options and M = 2000: B_P = 420.8, B_r = 52.86, B_g = 0, B_b = 0, gamma >= 5.
 Source
