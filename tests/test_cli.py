@@ -140,15 +140,14 @@ def test_an_impossible_folder_is_refused_before_anything_is_computed(tmp_path):
 
 def test_runs_of_the_same_second_get_folders_of_their_own(tmp_path, monkeypatch):
     from datetime import datetime
-
-    import safedrift.cli as cli
+    from importlib import import_module
 
     class Frozen(datetime):
         @classmethod
         def now(cls, tz=None):
             return cls(2026, 1, 1)
 
-    monkeypatch.setattr(cli, "datetime", Frozen)
+    monkeypatch.setattr(import_module("safedrift.cli.run"), "datetime", Frozen)
     monkeypatch.chdir(tmp_path)
     for _ in range(3):
         assert command(*SMALL, "--json").exit_code == 0

@@ -8,7 +8,7 @@ from PIL import Image
 
 import safedrift as sd
 from builders import small_world
-from safedrift.cli_problems import BLOCKS, sparkline
+from safedrift.cli.problems import BLOCKS, sparkline
 from safedrift.problems import PROBLEMS
 from test_cli import command
 from test_files import arrays_of, written

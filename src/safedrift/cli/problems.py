@@ -16,6 +16,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from safedrift.cli.shared import Told, bars, build, pairs, sentences
+
 if TYPE_CHECKING:
     from safedrift._check import FloatArray
     from safedrift.models import DriftingWorld
@@ -71,7 +73,6 @@ def problems(
     - safedrift problems check my_world.yaml
     """
     from safedrift import GymnasiumWorld
-    from safedrift.cli import Told, build, pairs, sentences
 
     with sentences():
         if name is None:
@@ -124,7 +125,6 @@ def _check_tables(world: DriftingWorld) -> str:
 
     A TabularCMDP that can be built is valid, and one that cannot says why.
     """
-    from safedrift.cli import bars
     from safedrift.oracles import spread
 
     first, _ = world.distinct
@@ -144,7 +144,6 @@ def _check_tables(world: DriftingWorld) -> str:
 def _describe(world: DriftingWorld, *, feasible: bool) -> Description:
     """Describe a world; with `feasible`, first find out whether all its episodes are."""
     from safedrift import describe, optima
-    from safedrift.cli import bars
     from safedrift.experiments.simulate import check_feasible
     from safedrift.oracles import spread
 
@@ -160,7 +159,6 @@ def _describe(world: DriftingWorld, *, feasible: bool) -> Description:
 def _picture(world: DriftingWorld, found: Description, path: Path, learner: bool) -> None:
     """Draw a world; with `learner`, PROPD-PPO with default constants plays it first."""
     from safedrift import PROPDPPO, LinearKernelCMDP, Slater
-    from safedrift.cli import bars
     from safedrift.experiments.scenes import learned_policies, telling_episodes
     from safedrift.reports.pictures import draw_world
 

@@ -10,6 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from safedrift.cli.shared import sentences
+
 
 def theory(
     M: Annotated[int, typer.Option("--M", help="Episodes.")] = 100_000,
@@ -40,8 +42,6 @@ def theory(
     below H*M, which no learner exceeds; the crossover is the number of episodes where that begins,
     budgets held fixed. Local budgets are spread evenly over episodes and steps.
     """
-    from safedrift.cli import sentences
-
     with sentences():
         found = [
             _one(number, M, H, S, A, K, d1, d2, gamma, (b_p, b_r, b_g, b_star), rho, p)

@@ -1,50 +1,23 @@
-"""The command `safedrift`: run a learner in a named world, look at it, read about the worlds."""
+"""`safedrift run`: let a learner play a world and measure it."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TaskID,
-    TaskProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 from rich.text import Text
 
-from safedrift.cli_certify import certify
-from safedrift.cli_environment import run_environment
-from safedrift.cli_problems import problems
-from safedrift.cli_theory import theory
-
-if TYPE_CHECKING:
-    from safedrift.models import DriftingWorld
-    from safedrift.problems.gymnasium_worlds import GymnasiumWorld
-
-app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    pretty_exceptions_enable=False,
-    help="Safe reinforcement learning in a world that drifts.",
-)
-_err = Console(stderr=True)
+from safedrift.cli.shared import Told, bars, build, pairs, sentences, write_text
 
 
 class Mode(StrEnum):
@@ -62,16 +35,6 @@ class Known(StrEnum):
     local_budgets = "local-budgets"
 
 
-class Told(Exception):
-    """One sentence for the user; the command ends with exit code 2."""
-
-
-@app.callback()
-def _main() -> None:
-    pass
-
-
-@app.command()
 def run(
     problem: Annotated[
         str,
@@ -173,52 +136,6 @@ def run(
             _show(summary, folder)
 
 
-@app.command()
-def report(
-    source: Annotated[Path, typer.Argument(help="A run's folder or its run.parquet.")],
-    out: Annotated[Path | None, typer.Option(help="Where to write the page.")] = None,
-) -> None:
-    """Make the HTML page of a stored run again."""
-    from safedrift.experiments import Run
-
-    with sentences():
-        path = run_file(source)
-        found = Run.from_parquet(path)
-        known = _certificates(path.with_name("certificates.json"))
-        if known is not None and known.info.get("run") != found.digest:
-            _err.print("certificates.json is of another run and left out; certify this one again")
-            known = None
-        page = found.report(out or path.with_name("report.html"), known)
-        Console().print(str(page), markup=False, highlight=False, soft_wrap=True)
-
-
-def run_file(source: Path) -> Path:
-    """The run.parquet of a run's folder, or the file itself."""
-    path = source / "run.parquet" if source.is_dir() else source
-    if not path.is_file():
-        raise Told(f"source must be a run's folder or its run.parquet; got {source}")
-    return path
-
-
-def _certificates(path: Path) -> Any:
-    """What `safedrift certify` left beside a run, if anything."""
-    from safedrift.theory import Certificates
-
-    if not path.is_file():
-        return None
-    try:
-        found = Certificates.from_record(json.loads(path.read_text(encoding="utf-8")))
-        str(found)  # whether all that is shown is there
-        return found
-    except (ValueError, TypeError, KeyError, AttributeError):
-        raise Told(f"{path} must be what 'safedrift certify' wrote; got another file") from None
-
-
-app.command()(certify)
-app.command()(problems)
-app.command()(theory)
-
-
 # ---------------------------------------------------------------- one run
 
 
@@ -248,7 +165,9 @@ def _run(
         _check.choice("override", name, OVERRIDES)
     world = build(problem, episodes, world_seed, options)
     if isinstance(world, sd.GymnasiumWorld):
-        return run_environment(world, gamma, knowledge, mode, seed, measure_every, noisy, overrides)
+        return _run_environment(
+            world, gamma, knowledge, mode, seed, measure_every, noisy, overrides
+        )
     _check.integer("measure_every", measure_every, upper=world.M)
     if gamma is not None:
         _check.positive("gamma", gamma)
@@ -283,77 +202,36 @@ def _run(
     return result
 
 
-def build(
-    problem: str, episodes: int | None, seed: int, options: dict[str, Any]
-) -> DriftingWorld | GymnasiumWorld:
-    """Build a named world, or load one from a file of the user's own."""
+def _run_environment(
+    world: Any,
+    gamma: float | None,
+    knowledge: str,
+    mode: str,
+    seed: int,
+    measure_every: int,
+    noisy: bool,
+    overrides: dict[str, Any],
+) -> Any:
+    """Learn in a `GymnasiumWorld`: nothing is known of it but what the user tells."""
+    import safedrift as sd
     from safedrift import _check
-    from safedrift.problems import make
-    from safedrift.problems.files import is_file, load
 
-    if not is_file(problem):
-        return make(problem, 20_000 if episodes is None else episodes, seed, **options)
-    if options:
-        _check.fail("--option", "left out with a file of your own", ", ".join(options))
-    return load(problem, episodes)
-
-
-class _Bars:
-    """Progress bars on stderr; a bar says so while it waits for the compiler."""
-
-    def __init__(self, progress: Progress, entry: str) -> None:
-        self.progress = progress
-        self.entry = entry
-
-    def truth(self, total: int) -> Callable[[int], None]:
-        return self.count("best safe policy of each episode", total)
-
-    def count(self, label: str, total: int, *, compiles: bool = True) -> Callable[[int], None]:
-        task = self._task(label, total) if compiles else self.progress.add_task(label, total=total)
-        return lambda count: self.progress.update(task, advance=count, description=label)
-
-    def stage(self, label: str, total: int) -> Callable[[str, int, int], None]:
-        task = self._task(label, total)
-        return lambda stage, done, _: self.progress.update(task, completed=done, description=stage)
-
-    def _task(self, label: str, total: int) -> TaskID:
-        from safedrift.kernels import compiled
-
-        return self.progress.add_task(
-            label if compiled(self.entry) else "compiling, first time only", total=total
-        )
+    where = "in a Gymnasium environment, whose drift and gap nobody knows"
+    if knowledge != "slater":
+        _check.fail("--knowledge", f"slater {where}", knowledge)
+    if mode != "practical":
+        _check.fail("--mode", f"practical {where}", mode)
+    if gamma is None:
+        raise TypeError(f"--gamma must be given {where}; got None")
+    agent = sd.PROPDPPO.for_problem(world, sd.Slater(gamma), noisy=noisy, **overrides)
+    with bars("learner.end") as shown:
+        return sd.simulate(
+            world, agent, seed, measure_every=measure_every,
+            progress=shown.stage("learning", world.M),
+        )  # fmt: skip
 
 
-@contextmanager
-def bars(entry: str) -> Iterator[_Bars]:
-    """Show progress on stderr while compiled work is done, the first of it by `entry`."""
-    columns = (
-        SpinnerColumn(), TextColumn("{task.description:<34}"), BarColumn(), TaskProgressColumn(),
-        MofNCompleteColumn(), TimeRemainingColumn(),
-    )  # fmt: skip
-    with Progress(*columns, console=_err, transient=True, disable=not _err.is_terminal) as progress:
-        yield _Bars(progress, entry)
-
-
-# ---------------------------------------------------------------- small things
-
-
-@contextmanager
-def sentences() -> Iterator[None]:
-    """Turn errors that are the user's to mend into one sentence and exit code 2."""
-    try:
-        yield
-    except (Told, ValueError, TypeError, OSError, OverflowError, RuntimeError) as error:
-        if os.environ.get("SAFEDRIFT_TRACEBACK"):
-            raise
-        _err.print(f"safedrift: {error}", markup=False, highlight=False, soft_wrap=True)
-        raise typer.Exit(2) from None
-    except MemoryError as error:
-        _err.print(f"safedrift: not enough memory: {error}", markup=False, soft_wrap=True)
-        raise typer.Exit(2) from None
-    except KeyboardInterrupt:
-        _err.print("safedrift: stopped; nothing was written")
-        raise typer.Exit(130) from None
+# ---------------------------------------------------------------- the folder
 
 
 @contextmanager
@@ -384,24 +262,6 @@ def _folder(out: Path | None, force: bool, name: str) -> Iterator[Path]:
         raise
 
 
-def pairs(name: str, given: list[str] | None) -> dict[str, Any]:
-    """Parse NAME=VALUE; values are integers, numbers, true, false or words."""
-    words: dict[str, Any] = {"true": True, "false": False}
-    parsed: dict[str, Any] = {}
-    for item in given or []:
-        key, sign, text = item.partition("=")
-        if not sign or not key:
-            raise Told(f"--{name} must be NAME=VALUE; got {item!r}")
-        value: Any = words.get(text.lower(), text)
-        for kind in (float, int):
-            try:
-                value = kind(text)
-            except ValueError:
-                continue
-        parsed[key] = value
-    return parsed
-
-
 def _plain(value: Any) -> Any:
     """Make strict JSON: no NaN, no infinity."""
     if isinstance(value, dict):
@@ -413,14 +273,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file, whole or not at all."""
-    partial = path.with_name(path.name + ".partial")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+# ---------------------------------------------------------------- what was found
 
 
 def _show(summary: dict[str, Any], folder: Path) -> None:
@@ -482,12 +335,3 @@ def _observed(summary: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
         yield name, violation, "CV(M)/M, CV = [Σ (b - observed utility)]_+"
         late = summary["last_tenth_shortfall_per_episode"][k]
         yield "  last tenth", late, "mean of b - observed utility; negative is safe"
-
-
-def main() -> None:
-    """Entry point of the command."""
-    app()
-
-
-if __name__ == "__main__":
-    main()

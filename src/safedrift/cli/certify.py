@@ -13,6 +13,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from safedrift.cli.shared import bars, run_file, sentences, write_text
+
 if TYPE_CHECKING:
     from safedrift.theory import Certificates
 
@@ -50,7 +52,6 @@ def certify(
     - safedrift certify runs/first
     - safedrift certify runs/first --explain
     """
-    from safedrift.cli import bars, run_file, sentences, write_text
     from safedrift.experiments import Run
 
     with sentences():
