@@ -91,6 +91,8 @@ def problems(
             raise Told("--learner must come with --picture; got no picture to draw it in")
         what = source if checked and source is not None else name
         chosen = pairs("option", option)
+        if not checked and not as_json:
+            _tell(what)  # before anything takes long or fails
         with Console(stderr=True).status("building the world"):
             world = build(what, episodes, world_seed, chosen)
         if isinstance(world, GymnasiumWorld):
@@ -102,8 +104,6 @@ def problems(
         if as_json:
             sys.stdout.write(json.dumps(found.record(), allow_nan=False) + "\n")
             return
-        if told is None:
-            _tell(what)
         _show(found, told, picture)
 
 
