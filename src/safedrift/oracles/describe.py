@@ -19,7 +19,7 @@ from safedrift.kernels import exact
 from safedrift.models import DriftingWorld
 from safedrift.oracles.budgets import variation
 from safedrift.oracles.chunks import Progress, in_chunks
-from safedrift.oracles.solve import _scratch, optima
+from safedrift.oracles.solve import optima, scratch_for
 
 __all__ = ["Description", "describe", "free_values", "spread"]
 
@@ -188,7 +188,7 @@ def free_values(world: DriftingWorld, episodes: IntArray) -> FloatArray:
         arrays, place = world.tables(listed[part])
         # The reward in the utility's place: the safest policy is then the richest.
         rich = arrays._replace(utilities=arrays.rewards[:, None], utility_path=arrays.reward_path)
-        exact.safest_utilities(rich, place, out[part], _scratch(arrays))
+        exact.safest_utilities(rich, place, out[part], scratch_for(arrays))
 
     in_chunks(work, listed.size, world.chunk)
     return np.asarray(out[number, 0])

@@ -107,7 +107,7 @@ def evaluate_episodes(world: DriftingWorld, episodes: IntArray, policies: FloatA
         own = policies[part] if len(policies) > 1 else policies
         arrays, place = world.tables(episodes[part])
         rewards = arrays.rewards[:, None]
-        exact.evaluate_policies(arrays, rewards, place, own, out[part], _scratch(arrays))
+        exact.evaluate_policies(arrays, rewards, place, own, out[part], scratch_for(arrays))
 
     in_chunks(work, episodes.size, world.chunk)
     return out
@@ -120,7 +120,7 @@ def safest_utilities(world: DriftingWorld, episodes: IntArray) -> FloatArray:
 
     def work(part: slice) -> None:
         arrays, place = world.tables(episodes[part])
-        exact.safest_utilities(arrays, place, out[part], _scratch(arrays))
+        exact.safest_utilities(arrays, place, out[part], scratch_for(arrays))
 
     in_chunks(work, episodes.size, world.chunk)
     return out
@@ -211,7 +211,7 @@ def _optima(
     return answer, policies, run
 
 
-def _scratch(arrays: World) -> exact.Scratch:
+def scratch_for(arrays: World) -> exact.Scratch:
     mixed = arrays.transition_path.scenario.shape[1] > 1
     _, H, S, A = arrays.rewards.shape
     return exact.make_scratch(arrays.states.size if mixed else 0, H, S, A)
@@ -237,7 +237,7 @@ def _solve_lines(
         arrays, place = world.tables(episodes[part])
         exact.solve_episodes(
             arrays, arrays.rewards[:, None], place, numbers[part], changes[part], policies[part],
-            end, _scratch(arrays),
+            end, scratch_for(arrays),
         )  # fmt: skip
         if progress and sizes is not None:
             progress(int(sizes[part].sum()))
