@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.sparse import coo_array
+from scipy.sparse import csr_array
 
 from safedrift._check import FloatArray
 from safedrift.models import Successors
@@ -23,9 +23,10 @@ def outcomes(after: ArrayLike, chance: ArrayLike, H: int) -> Successors:
     """
     after, chance = np.broadcast_arrays(after, chance)
     S, A, J = after.shape[-3:]
-    after, chance = (np.broadcast_to(x, (H, S, A, J)).ravel() for x in (after, chance))
-    row = np.repeat(np.arange(H * S * A), J)
-    P = coo_array((chance, (row, after)), shape=(H * S * A, S)).tocsr()
+    after, chance = (np.broadcast_to(x, (H, S, A, J)).flatten() for x in (after, chance))
+    rows = np.arange(0, after.size + 1, J)
+    P = csr_array((chance, after, rows), shape=(H * S * A, S))
+    P.sum_duplicates()
     P.eliminate_zeros()
     return Successors(P.indptr.astype(np.int64), P.indices.astype(np.int32), P.data)
 
