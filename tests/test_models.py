@@ -556,6 +556,27 @@ def test_a_successor_may_not_stand_twice_in_a_row():
         sd.TabularCMDP(lists, one, one[None], [0.5], [1.0])
 
 
+@pytest.mark.parametrize(
+    ("rows", "fault"),
+    [
+        (([0, 1], [1, 2], [2]), None),  # a row may begin where the last one ended
+        (([2, 0, 1], [1], [0, 2]), None),  # in any order
+        (([0], [2, 1, 2], [0]), "2 twice at index (0, 1, 0)"),
+        (([1, 0], [0, 1], [1, 1]), "1 twice at index (0, 2, 0)"),
+    ],
+)
+def test_successors_of_a_row_are_distinct_in_any_order(rows, fault):
+    offsets = np.cumsum([0, *map(len, rows)])
+    shares = np.concatenate([np.full(len(row), 1 / len(row)) for row in rows])
+    lists = sd.Successors(offsets, np.concatenate(rows), shares)
+    half = np.full((1, 3, 1), 0.5)
+    if fault is None:
+        sd.TabularCMDP(lists, half, half[None], [0.5], [1.0, 0, 0])
+        return
+    with pytest.raises(ValueError, match=re.escape(f"distinct states; got {fault}")):
+        sd.TabularCMDP(lists, half, half[None], [0.5], [1.0, 0, 0])
+
+
 def test_paths_cannot_be_written():
     world = sd.problems.make("random", episodes=5)
     for path in (world.transition_path, world.reward_path, world.utility_path):
