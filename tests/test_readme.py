@@ -1,10 +1,13 @@
-"""The Python of README and guide runs as written."""
+"""The Python and the commands of README and guides run as written."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from safedrift.cli import app
 from safedrift.problems import PROBLEMS
 
 ROOT = Path(__file__).parents[1]
@@ -17,6 +20,23 @@ def test_python_of_the_readme_runs(tmp_path, monkeypatch):
     exec(maze.replace("20_000", "200"), {})
     assert {path.name for path in tmp_path.iterdir()} == {"maze.html", "maze.parquet"}
     exec("\n".join(others), {})
+
+
+def test_commands_of_the_readme_run(tmp_path, monkeypatch):
+    """All of them, one after the other, with fewer episodes."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"## On the command line\n\n```\n(.*?)```", text, re.DOTALL)
+    lines = [shlex.split(line) for line in block.splitlines()]
+    assert len(lines) > 8
+    for program, command, *rest in lines:
+        assert program == "safedrift"
+        fewer = command in ("run", "problems") and "--help" not in rest
+        done = CliRunner().invoke(app, [command, *rest, *(("-n", "60") if fewer else ())])
+        assert done.exit_code == 0, (command, rest, done.output)
+    assert (tmp_path / "runs" / "first" / "certificates.json").is_file()
+    assert (tmp_path / "maze.png").is_file()
 
 
 def test_python_of_the_linear_guide_runs(tmp_path, monkeypatch):

@@ -561,6 +561,8 @@ def test_yaml_is_a_file_by_both_endings():
 def test_the_file_of_the_guide_runs_as_written(tmp_path):
     text = GUIDE.read_text(encoding="utf-8")
     (block,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    example = GUIDE.parents[1] / "examples" / "machine.yaml"
+    assert example.read_text(encoding="utf-8") == block
     path = tmp_path / "my_world.yaml"
     path.write_text(block, encoding="utf-8")
     done = command("run", path, "--out", tmp_path / "out")
