@@ -1,6 +1,7 @@
 """`safedrift problems`: lists, tells, describes, draws and checks."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,9 +10,12 @@ from PIL import Image
 import safedrift as sd
 from builders import small_world
 from safedrift.cli.problems import BLOCKS, sparkline
-from safedrift.problems import PROBLEMS
+from safedrift.problems import PROBLEMS, look
+from safedrift.problems.files import load
 from test_cli import command
 from test_files import arrays_of, written
+
+ROOT = Path(__file__).parents[1]
 
 
 def test_all_problems_are_listed():
@@ -27,7 +31,7 @@ def test_story_options_table_and_sparklines_are_printed():
     for words in ("Story", "Utility and threshold", "swing=0.15", "M = 400", "threshold   █"):
         assert words in done.stdout
     assert f"binds in {found.binding[0]:.0%} of" in done.stdout
-    assert "episodes 1 to 400" in done.stdout
+    assert "episodes 0 to 399" in done.stdout
 
 
 def test_json_is_the_record_of_the_description():
@@ -144,7 +148,7 @@ def test_sparkline_goes_from_lowest_to_highest():
     assert sparkline(np.arange(8.0)) == f"{BLOCKS} 0 to 7"
     assert sparkline(np.full(3, 2.5)) == "▅▅▅ 2.5"
     assert sparkline(np.array([0, np.nan, 1.0])) == "▁ █ 0 to 1"
-    assert sparkline(np.array([np.nan])) == "  0"
+    assert sparkline(np.array([np.nan])) == "no number in any episode"
 
 
 def test_long_line_keeps_its_times():
@@ -155,3 +159,33 @@ def test_long_line_keeps_its_times():
     values = np.zeros(15)
     values[9:] = 1
     assert sparkline(values, width=10).split()[0].index("█") == 6
+
+
+def unsafe(world, m):
+    """The same world, but nothing is safe in episode m."""
+    thresholds = np.array(world.thresholds)
+    thresholds[m] = world.H
+    return arrays_of(world.with_thresholds(thresholds))
+
+
+def test_nothing_is_drawn_where_no_policy_is_safe(tmp_path, world):
+    path = written(tmp_path, unsafe(world, 17))
+    done = command("problems", path, "--picture", tmp_path / "x.png")
+    assert done.exit_code == 2
+    said = "--picture must be of a world that can be safe; episode 17 cannot"
+    assert said in " ".join(done.stderr.split())
+    assert not (tmp_path / "x.png").exists()
+    assert "No policy is safe in 1 of them, the first is 17" in command("problems", path).stdout
+
+
+def test_picture_and_json_want_a_name():
+    for wish in (["--json"], ["--picture", "x.png"]):
+        done = command("problems", *wish)
+        assert done.exit_code == 2
+        assert "NAME must be given with --picture and --json" in done.stderr
+
+
+def test_names_of_a_yaml_file_are_in_its_picture():
+    found = look(load(str(ROOT / "examples" / "machine.yaml"), 50))
+    assert found.drifts[0].names == ("winter", "summer")
+    assert [scene.name for scene in found.scenes] == ["winter", "summer"]

@@ -147,7 +147,10 @@ BROKEN = {
     "a threshold that cannot be reached": (
         replaced("thresholds", float(H), (7, 0)), "every episode must be feasible",
     ),
-    "words": (lambda a: a | {"rewards": np.full(a["rewards"].shape, "high")}, "rewards must"),
+    "words": (lambda a: a | {"rewards": np.full(a["rewards"].shape, "high")}, "array of numbers"),
+    "dates": (lambda a: a | {"rewards": a["rewards"].astype("datetime64[s]")}, "array of numbers"),
+    "no episodes": (lambda a: a | {"weights": a["weights"][:0]}, r"weights in .* shape \(0, 3\)"),
+    "weights beside": (lambda a: a | {"weights": 0.5 * a["weights"]}, r"my_world.npz: each row of"),
     "objects": (lambda a: a | {"rewards": a["rewards"].astype(object)}, "plain arrays"),
 }  # fmt: skip
 
@@ -173,6 +176,8 @@ def test_broken_files_are_told_by_name(tmp_path, arrays, name):
         ("def make():\n    return 1 / 0", "mine.py:make", "failed: ZeroDivisionError"),
         ("def make():\n    return 3", "mine.py:make", "returns must be a DriftingCMDP"),
         ("def make(size):\n    return size", "mine.py:make", "failed: TypeError"),
+        ("def make():\n    raise KeyError('a\\nb')", "mine.py:make", "failed: KeyError: 'a\\nb'"),
+        ("def make():\n    pass", "mine.py", "FILE.py:FUNCTION, with the function that returns"),
     ],
 )
 def test_broken_functions_are_told(tmp_path, text, source, message):
@@ -208,4 +213,36 @@ def test_files_take_no_options_and_rubbish_is_no_file(tmp_path, arrays):
     (tmp_path / "rubbish.npz").write_bytes(b"no zip")
     done = command("run", tmp_path / "rubbish.npz", "--out", tmp_path / "out")
     assert done.exit_code == 2
-    assert "must be an .npz file of plain arrays" in " ".join(done.stderr.split())
+    assert "must be an .npz file, as numpy.savez writes it" in " ".join(done.stderr.split())
+
+
+def test_damaged_and_renamed_files_are_told(tmp_path, arrays):
+    whole = (tmp_path / "whole.npz", tmp_path / "array.npz", tmp_path / "empty.npz")
+    np.savez_compressed(whole[0], **arrays)
+    raw = bytearray(whole[0].read_bytes())
+    place = raw.index(b"rewards.npy") + 400
+    raw[place : place + 200] = bytes(200)
+    whole[0].write_bytes(raw)
+    with whole[1].open("wb") as stream:
+        np.save(stream, arrays["rewards"])
+    whole[2].touch()
+    for path in whole:
+        done = command("problems", "check", path)
+        assert done.exit_code == 2, done.output
+        assert done.stderr.startswith(f"safedrift: {path} must be an .npz file")
+
+
+def test_capital_endings_are_files_too(tmp_path, arrays):
+    path = tmp_path / "MINE.NPZ"
+    with path.open("wb") as stream:
+        np.savez(stream, **arrays)
+    assert load(str(path)).M == M
+
+
+def test_what_a_file_prints_is_not_the_result(tmp_path):
+    text = "import safedrift as sd\n\ndef make():\n    print('hello')\n"
+    (tmp_path / "mine.py").write_text(text + "    return sd.problems.make('stationary', 30)\n")
+    done = command("run", tmp_path / "mine.py:make", "--json", "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("{")
+    assert "hello" in done.stderr

@@ -185,11 +185,37 @@ def test_an_observation_outside_its_space_is_named():
         play_episode(world, 0, lambda h, x: 0)
 
 
-def test_an_ended_episode_earns_nothing_and_that_must_be_in_range():
-    script = [(1, 1.5, True, False, {})]
-    world = sd.from_gymnasium(Scripted(script), 2, lambda t: 1.0, 1.0, reward_range=(1, 2))
-    with refused(ValueError, "the reward of episode 0, step 1 must be in reward_range, [1, 2]; "):
-        play_episode(world, 0, lambda h, x: 0)
+@pytest.mark.parametrize("wrong", [(1, 2), (-100, -1)])
+def test_an_ended_episode_earns_nothing_and_that_must_be_in_range(wrong):
+    with refused(
+        ValueError, f"reward_range must be around 0, which an ended episode earns; got {wrong}"
+    ):
+        sd.from_gymnasium(Scripted([]), 2, lambda t: 1.0, 1.0, reward_range=wrong)
+
+
+def test_faults_of_utilities_and_environments_are_told_with_their_place():
+    world = sd.from_gymnasium(
+        Scripted([(1, 0.5, False, False, {})]), 2, lambda t: t.info["rain"], 1.0
+    )
+    with refused(RuntimeError, "utility(...) of episode 3, step 0 failed: KeyError: 'rain'"):
+        play_episode(world, 3, lambda h, x: 0)
+    old = sd.from_gymnasium(Scripted([(1, 0.5, False, {})]), 2, lambda t: 1.0, 1.0)
+    with refused(ValueError, "what step returns must be 5 things, as in Gymnasium; got 4"):
+        play_episode(old, 0, lambda h, x: 0)
+    ended = sd.from_gymnasium(Scripted([]), 2, lambda t: 1.0, 1.0)
+    with refused(RuntimeError, "step of episode 0, step 0 failed: "):
+        play_episode(ended, 0, lambda h, x: 0)
+    costly = sd.from_gymnasium(Scripted([(1, 0.5, False, False, {"cost": 2.0})]), 2, None, 1.0)
+    with refused(ValueError, "info['cost'] must be in [0, 1], or utility given; got 2.0"):
+        play_episode(costly, 0, lambda h, x: 0)
+
+
+def test_too_many_states_are_refused_at_once():
+    for many in ([2] * 64, [1000] * 8):
+        env = Scripted([])
+        env.observation_space = spaces.MultiDiscrete(many)
+        with refused(ValueError, "observation_space must be of at most 10,000,000 values; got "):
+            sd.from_gymnasium(env, 2, lambda t: 1.0, 1.0)
 
 
 # ---------------------------------------------------------------- arguments

@@ -277,7 +277,7 @@ def test_panels_of_drift_multiplier_and_gap_show_their_arrays(figures):
         panels(figures[0], label) for label in ("μ*, reward\nper utility", "Slater gap γ,\nutility")
     )
     np.testing.assert_array_equal(mu.lines[0].get_ydata(), found.multipliers[:, 0])
-    np.testing.assert_array_equal(mu.lines[0].get_xdata(), found.episodes + 1)
+    np.testing.assert_array_equal(mu.lines[0].get_xdata(), found.episodes)
     np.testing.assert_array_equal(gap.lines[0].get_ydata(), found.gamma)
     (reserve,) = panels(figures[0], "reserve, b/H")
     np.testing.assert_allclose(reserve.lines[0].get_ydata(), world.thresholds[:, 0] / world.H)

@@ -538,6 +538,11 @@ def test_a_good_file_runs_and_its_run_is_certified_with_the_world_at_hand(tmp_pa
     done = command("run", path, "-n", 25, "--out", tmp_path / "short")
     assert done.exit_code == 0, done.output
     assert sd.Run.from_parquet(tmp_path / "short" / "run.parquet").info["sizes"]["M"] == 25
+    done = command("certify", tmp_path / "short", "--world", path)
+    assert done.exit_code == 0, done.output
+    done = command("certify", tmp_path / "short", "--world", "maze")
+    assert done.exit_code == 2
+    assert "--world must be a file (.yaml, .npz or .py:make); got maze" in done.stderr
 
 
 def test_a_stored_run_never_loads_the_file_it_was_played_in(tmp_path, monkeypatch):

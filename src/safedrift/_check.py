@@ -32,7 +32,7 @@ def floats(name: str, value: Any, shape: Sequence[int | str]) -> FloatArray:
         One entry per axis: an int that must match, or a name for an axis of any length >= 1.
     """
     try:
-        if np.iscomplexobj(value):
+        if np.iscomplexobj(value) or getattr(value, "dtype", np.dtype(float)).kind in "mMVSU":
             raise TypeError
         array = np.array(value, dtype=np.float64, order="C")
     except (TypeError, ValueError, OverflowError) as error:

@@ -1,7 +1,6 @@
 """The command `safedrift`: run a learner in a world, look at it, read about the worlds.
 
-One module per command; `shared` has what they have in common. Libraries are imported inside the
-commands, so that help and errors come at once.
+One module per command; `shared` has what they have in common.
 """
 
 from __future__ import annotations

@@ -13,9 +13,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from safedrift.cli.shared import bars, run_file, sentences, write_text
+from safedrift.cli.shared import Told, bars, run_file, sentences, write_text
 
 if TYPE_CHECKING:
+    from safedrift.experiments import Run
+    from safedrift.models import DriftingWorld
     from safedrift.theory import Certificates
 
 _STYLES = {
@@ -29,6 +31,13 @@ _STYLES = {
 
 def certify(
     source: Annotated[Path, typer.Argument(help="A run's folder or its run.parquet.")],
+    world: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Of a run in a file of your own: world.yaml, world.npz, or world.py:make.",
+        ),
+    ] = None,
     p: Annotated[
         float, typer.Option(help="Failure probability of the lemmas that hold with 1 - p.")
     ] = 0.05,
@@ -51,16 +60,18 @@ def certify(
 
     - safedrift certify runs/first
     - safedrift certify runs/first --explain
+    - safedrift certify runs/mine --world my_world.yaml
     """
     from safedrift.experiments import Run
 
     with sentences():
         path = run_file(source)
         run = Run.from_parquet(path)
+        played = None if world is None else _world(run, world)
         entry = "audit_linear" if "beta" in run.info["parameters"]["evaluation"] else "audit_tables"
         with bars(f"audit.{entry}") as shown:
             advance = shown.stage("certifying", run.info["sizes"]["M"])
-            found = run.certify(p=p, progress=advance)
+            found = run.certify(played, p=p, progress=advance)
         record = json.dumps(found.record(), indent=1, allow_nan=False)
         write_text(path.with_name("certificates.json"), record + "\n")
         page = run.report(path.with_name("report.html"), found)
@@ -70,6 +81,19 @@ def certify(
             _show(found, page, explain)
     if not found.identities_hold:
         raise typer.Exit(1)
+
+
+def _world(run: Run, source: str) -> DriftingWorld:
+    """The world of a file, with as many episodes as the run has."""
+    from safedrift import GymnasiumWorld
+    from safedrift.problems.files import is_file, load
+
+    if not is_file(source):
+        raise Told(f"--world must be a file (.yaml, .npz or .py:make); got {source}")
+    found = load(source, run.info["sizes"]["M"])
+    if isinstance(found, GymnasiumWorld):
+        raise Told(f"--world must have a model to be certified; got the environment {found.name}")
+    return found
 
 
 def _show(found: Certificates, page: Path, explain: bool) -> None:

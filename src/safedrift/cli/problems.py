@@ -76,6 +76,8 @@ def problems(
 
     with sentences():
         if name is None:
+            if picture is not None or as_json:
+                raise Told("NAME must be given with --picture and --json; got none")
             _list()
             return
         checked = name == "check" and source is not None
@@ -137,8 +139,8 @@ def _check_tables(world: DriftingWorld) -> str:
             except (ValueError, TypeError) as error:
                 raise type(error)(f"episode {m}: {error}") from None
             advance(1)
-    part = "all" if read.size == first.size else f"{read.size:,} of"
-    return f"{part} {first.size:,} distinct episodes were read again, and all of them solved"
+    part = "all" if read.size == first.size else f"{read.size:,} of the"
+    return f"{part} {first.size:,} distinct episodes were read again, and every one was solved"
 
 
 def _describe(world: DriftingWorld, *, feasible: bool) -> Description:
@@ -162,8 +164,13 @@ def _picture(world: DriftingWorld, found: Description, path: Path, learner: bool
     from safedrift.experiments.scenes import learned_policies, telling_episodes
     from safedrift.reports.pictures import draw_world
 
+    if not found.feasible.all():
+        wrong = found.episodes[~found.feasible]
+        raise Told(f"--picture must be of a world that can be safe; episode {wrong[0]} cannot")
     policies = None
     if learner:
+        if not found.gamma.min() > 0:
+            raise Told("--learner must be left out in a world without a Slater gap; got gamma = 0")
         entry = "simulation.play"
         if isinstance(world, LinearKernelCMDP):
             entry = "simulation.play_linear" if world.box is None else "linear.end_on_box"
@@ -211,7 +218,7 @@ def _show(found: Description, checked: str | None, picture: Path | None) -> None
     for name, values in found.rows():
         if name.startswith(("V_r*", "mu*", "threshold", "gamma")):
             say(f"{name:<12}{sparkline(values)}")
-    say(f"{'':<12}episodes 1 to {found.sizes.M:,}")
+    say(f"{'':<12}episodes 0 to {found.sizes.M - 1:,}")
     if picture is not None:
         say(f"\nLook at {picture}")
 
@@ -227,7 +234,9 @@ def sparkline(values: FloatArray, width: int = WIDTH) -> str:
     edges = np.arange(blocks + 1) * values.size // blocks
     means = np.array([values[i:j].mean() for i, j in pairwise(edges)])
     known = means[np.isfinite(means)]
-    low, high = (known.min(), known.max()) if known.size else (0.0, 0.0)
+    if not known.size:
+        return "no number in any episode"
+    low, high = known.min(), known.max()
     drawn = "".join(_block(x, low, high) for x in means)
     flat = high - low <= 1e-9 * max(1.0, abs(high))
     return f"{drawn} {low:.4g}" if flat else f"{drawn} {low:.4g} to {high:.4g}"

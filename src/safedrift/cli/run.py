@@ -216,7 +216,7 @@ def _run_environment(
     import safedrift as sd
     from safedrift import _check
 
-    where = "in a Gymnasium environment, whose drift and gap nobody knows"
+    where = "in a Gymnasium environment, which tells neither its drift nor its gap"
     if knowledge != "slater":
         _check.fail("--knowledge", f"slater {where}", knowledge)
     if mode != "practical":
@@ -308,7 +308,7 @@ def _figures(summary: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
         late = summary["last_tenth_shortfall_per_episode"][k]
         positive = summary["positive_violation_per_episode"][k]
         yield (
-            f"violation {k}" if several else "violation",
+            f"violation {k + 1}" if several else "violation",
             violation,
             "CV(M)/M, CV = [Σ (b - V_g)]_+",
         )
@@ -331,7 +331,7 @@ def _observed(summary: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
     yield "  last tenth", summary["last_tenth_reward_per_episode"], "over the last M/10 episodes"
     several = len(summary["violation"]) > 1
     for k, violation in enumerate(summary["violation_per_episode"]):
-        name = f"observed violation {k}" if several else "observed violation"
+        name = f"observed violation {k + 1}" if several else "observed violation"
         yield name, violation, "CV(M)/M, CV = [Σ (b - observed utility)]_+"
         late = summary["last_tenth_shortfall_per_episode"][k]
         yield "  last tenth", late, "mean of b - observed utility; negative is safe"

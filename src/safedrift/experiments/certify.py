@@ -148,8 +148,8 @@ def _world_of(run: Run) -> DriftingWorld:
     name, recipe = run.info["problem"], run.info.get("recipe")
     if name not in PROBLEMS or not recipe:
         _check.fail(
-            "world", "given to certify a stored run in a world of your own: run.certify(world)",
-            "None",
+            "world", "given to certify a stored run in a world of your own (run.certify(world), "
+            "or --world FILE)", "None",
         )  # fmt: skip
     return make(name, **recipe)
 

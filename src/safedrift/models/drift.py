@@ -23,6 +23,8 @@ __all__ = [
     "stationary",
 ]
 
+LARGEST = 1e6  # of phases and steps; beyond, a path is rounding error
+
 
 def stationary(episodes: int, scenarios: int, scenario: int = 0) -> FloatArray:
     """Stay in one scenario: no drift at all."""
@@ -82,8 +84,10 @@ def periodic(
     """
     M, N = _sizes(episodes, scenarios)
     period = M / 4 if period is None else _check.positive("period", period)
-    if not np.isfinite(_check.real("phase", phase)):
-        _check.fail("phase", "finite", phase)
+    if not abs(_check.real("phase", phase)) <= LARGEST:
+        _check.fail("phase", f"at most {LARGEST:g} either way", phase)
+    if not period >= 1 / LARGEST:
+        _check.fail("period", f"at least {1 / LARGEST:g}", period)
     angle = 2 * np.pi * (np.arange(M) / period + phase)
     return _interpolate((N - 1) * (1 - np.cos(angle)) / 2, N)
 
@@ -91,7 +95,7 @@ def periodic(
 def random_walk(episodes: int, scenarios: int, step: float = 0.02, seed: int = 0) -> FloatArray:
     """Walk on the simplex: Gaussian steps of size `step`, projected back onto the simplex."""
     M, N = _sizes(episodes, scenarios)
-    step = _check.positive("step", step)
+    step = _check.positive("step", step, upper=LARGEST)
     weights = np.full((M, N), 1 / N)
     walk_on_simplex(_generator(seed).normal(0.0, step, (M, N)), np.empty(N), weights)
     return weights

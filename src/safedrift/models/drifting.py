@@ -58,6 +58,7 @@ class DriftingCMDP:
     ) -> None:
         self.name: str | None = None  # of a named problem, and how it was made;
         self.recipe: dict[str, object] = {}  # both are kept in results
+        self.labels: tuple[str, ...] = ()  # of the scenarios, for pictures
         self.scenarios = tuple(scenarios)
         _check_scenarios(self.scenarios)
         N = len(self.scenarios)

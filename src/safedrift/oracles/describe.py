@@ -79,7 +79,7 @@ class Description:
         several = self.multipliers.shape[1] > 1
         found = [("V_r*", self.value), ("free value", self.free_value), ("price", self.price)]
         for name, values in (("mu*", self.multipliers), ("threshold", self.thresholds)):
-            found += [(f"{name} {k}" if several else name, v) for k, v in enumerate(values.T)]
+            found += [(f"{name} {k + 1}" if several else name, v) for k, v in enumerate(values.T)]
         return [*found, ("gamma", self.gamma)]
 
     def __str__(self) -> str:

@@ -103,7 +103,7 @@ def generic_look(world: DriftingWorld) -> Look:
     drifts = []
     if isinstance(world, DriftingCMDP) and len(world.scenarios) > 1:
         weights = shares(world.transition_path, len(world.scenarios))
-        names = tuple(f"scenario {n + 1}" for n in range(weights.shape[1]))
+        names = world.labels or tuple(f"scenario {n + 1}" for n in range(weights.shape[1]))
         drifts.append(Drifting("scenario", names, weights))
         if len(names) <= MOST_SCENES:
             scenes = [Scene(names[n], last_peak(weights[:, n])) for n in range(len(names))]

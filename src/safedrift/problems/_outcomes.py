@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
+from scipy.special import gammaln, xlog1py, xlogy
 
 from safedrift._check import FloatArray
 from safedrift.models import Successors
@@ -36,3 +37,11 @@ def certain(state: int, S: int) -> FloatArray:
     start = np.zeros(S)
     start[state] = 1.0
     return start
+
+
+def binomial(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> FloatArray:
+    """Return the probability of k successes of n, each with probability p; arrays broadcast."""
+    k, n, p = np.broadcast_arrays(k, n, p)
+    left = np.maximum(n - k, 0)
+    ways = gammaln(n + 1) - gammaln(k + 1) - gammaln(left + 1)
+    return np.where(k <= n, np.exp(ways + xlogy(k, p) + xlog1py(left, -p)), 0.0)

@@ -59,13 +59,12 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import binom
 
 from safedrift import _check
 from safedrift._check import FloatArray, IntArray
 from safedrift.models import DriftingCMDP, Successors, TabularCMDP
 from safedrift.problems._look import Drifting, Look, Quantity, Scene, chosen, last_peak, shares
-from safedrift.problems._outcomes import certain, outcomes
+from safedrift.problems._outcomes import binomial, certain, outcomes
 from safedrift.problems._recorded import columns, day_of_episode
 
 AIRPORTS = ("EWR", "JFK", "LGA")
@@ -242,7 +241,7 @@ def _transitions(
     queue = np.minimum(left, taxiway)
     gate = np.minimum(held + count - pushed + left - queue, gates)
     after = gate * (taxiway + 1) + queue
-    slot_chance = binom.pmf(np.arange(n + 1), n, runway[:, None])[:, :, None]
-    count_chance = binom.pmf(count, n, ready[:, None])[:, None, None, None]
+    slot_chance = binomial(count, n, runway[:, None])[:, :, None]
+    count_chance = binomial(count, n, ready[:, None])[:, None, None, None]
     chance = slot_chance * count_chance
     return outcomes(after.reshape(S, 6, J), chance.reshape(H, 1, 6, J), H)

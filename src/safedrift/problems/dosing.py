@@ -38,13 +38,12 @@ Version
 from __future__ import annotations
 
 import numpy as np
-from scipy.stats import binom
 
 from safedrift import _check
 from safedrift._check import FloatArray
 from safedrift.models import DriftingCMDP, Successors, TabularCMDP, drift, from_costs
 from safedrift.problems._look import Drifting, Look, Quantity, Scene, last_peak, shares
-from safedrift.problems._outcomes import certain, outcomes
+from safedrift.problems._outcomes import binomial, certain, outcomes
 
 _KEEP = (0.5, 0.65, 0.8)  # rapid, normal, slow metabolisers
 _HALF = (0.6, 0.9)  # peak of half effect, sensitive and tolerant, as a share of the safe limit
@@ -142,7 +141,7 @@ def _limit(S: int) -> int:
 def _elimination(peak: np.ndarray, keep: float, H: int) -> Successors:
     """P of patients in whom a unit stays until the next dose with probability `keep`."""
     left = np.arange(peak.max() + 1)
-    chance = binom.pmf(left, peak[..., None], keep)
+    chance = binomial(left, peak[..., None], keep)
     return outcomes(left, chance / chance.sum(axis=-1, keepdims=True), H)
 
 

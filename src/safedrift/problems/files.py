@@ -19,7 +19,10 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import sys
 import zipfile
+import zlib
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +31,7 @@ from safedrift import _check
 from safedrift.models import DriftingCMDP, DriftingWorld, LinearKernelCMDP, TabularCMDP
 from safedrift.problems import yaml_file
 from safedrift.problems.gymnasium_worlds import GymnasiumWorld
+from safedrift.problems.transitions import called
 
 __all__ = ["ARRAYS", "is_file", "load"]
 
@@ -40,7 +44,7 @@ ARRAYS = {
 
 def is_file(source: str) -> bool:
     """Whether a problem is meant as a file and not as a name."""
-    return source.endswith((".npz", *YAML)) or ".py:" in source
+    return source.lower().endswith((".npz", ".py", *YAML)) or ".py:" in source
 
 
 def load(source: str, episodes: int | None = None) -> DriftingWorld | GymnasiumWorld:
@@ -53,9 +57,9 @@ def load(source: str, episodes: int | None = None) -> DriftingWorld | GymnasiumW
     """
     path = Path(source)
     world: DriftingWorld | GymnasiumWorld
-    if source.endswith(YAML):
+    if source.lower().endswith(YAML):
         world = yaml_file.load(path, episodes)
-    elif source.endswith(".npz"):
+    elif source.lower().endswith(".npz"):
         world = _from_arrays(path, episodes)
     else:
         path = Path(source.rpartition(":")[0])
@@ -68,11 +72,14 @@ def load(source: str, episodes: int | None = None) -> DriftingWorld | GymnasiumW
 def _from_arrays(path: Path, episodes: int | None) -> DriftingCMDP:
     if not path.is_file():
         _check.fail("problem", "the name of a world or an existing file", path)
+    if not zipfile.is_zipfile(path):
+        _check.fail(str(path), "an .npz file, as numpy.savez writes it", "another kind of file")
     try:
         with np.load(path, allow_pickle=False) as data:
             arrays = {name: data[name] for name in data.files}
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} must be an .npz file of plain arrays; got {error}") from None
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        words = "objects" if "pickle" in str(error) else str(error)
+        raise ValueError(f"{path} must be an .npz file of plain arrays; got {words}") from None
     missing, unknown = set(ARRAYS) - set(arrays), set(arrays) - set(ARRAYS)
     if missing or unknown:
         told = [f"without {', '.join(sorted(missing))}"] if missing else []
@@ -82,6 +89,9 @@ def _from_arrays(path: Path, episodes: int | None) -> DriftingCMDP:
         if arrays[name].ndim not in allowed:
             axes = " or ".join(map(str, allowed))
             _check.fail(f"{name} in {path}", f"an array of {axes} axes", arrays[name].shape)
+        if arrays[name].dtype.kind not in "biuf" or not arrays[name].size:
+            got = f"{arrays[name].dtype} of shape {arrays[name].shape}"
+            _check.fail(f"{name} in {path}", "an array of numbers", got)
     N, M = len(arrays["transitions"]), len(arrays["weights"])
     if episodes not in (None, M):
         _check.fail("episodes", f"left out, or the {M} of the weights in {path}", episodes)
@@ -95,27 +105,31 @@ def _from_arrays(path: Path, episodes: int | None) -> DriftingCMDP:
             scenarios.append(TabularCMDP(P, r, g, arrays["thresholds"][0], arrays["initial"]))
         except (ValueError, TypeError) as error:
             raise type(error)(f"scenario {n} of {path}: {error}") from None
-    return DriftingCMDP(scenarios, arrays["weights"], thresholds=arrays["thresholds"])
+    try:
+        return DriftingCMDP(scenarios, arrays["weights"], thresholds=arrays["thresholds"])
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"{path}: {error}") from None
 
 
 def _called(source: str, episodes: int | None) -> DriftingWorld | GymnasiumWorld:
-    text, _, name = source.rpartition(":")
+    text, colon, name = source.rpartition(":")
     path = Path(text)
+    if not colon:
+        _check.fail("problem", "FILE.py:FUNCTION, with the function that returns a world", source)
     if not path.is_file():
         _check.fail("problem", "the name of a world or an existing file", path)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         _check.fail("problem", "a Python file", path)
     module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
+    with redirect_stdout(sys.stderr):  # what it prints is not our result
+        called(source, spec.loader.exec_module, module)
         make = getattr(module, name, None)
         if not callable(make):
             _check.fail("problem", f"FILE.py:FUNCTION with a function of {path}", source)
         takes = "episodes" in inspect.signature(make).parameters
-        world = make(episodes=episodes) if takes and episodes is not None else make()
-    except Exception as error:
-        raise ValueError(f"{source} failed: {type(error).__name__}: {error}") from error
+        given = {"episodes": episodes} if takes and episodes is not None else {}
+        world = called(source, make, **given)
     if not isinstance(world, DriftingCMDP | LinearKernelCMDP | GymnasiumWorld):
         what = "a DriftingCMDP, a LinearKernelCMDP or a GymnasiumWorld"
         _check.fail(f"what {source} returns", what, type(world).__name__)

@@ -14,7 +14,8 @@ safedrift's own: there regret is measured exactly, elsewhere it is unknown.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,11 +31,12 @@ from safedrift.kernels.simulation import Trajectory, make_trajectory
 from safedrift.models import DriftingWorld
 from safedrift.models.tabular import checked_thresholds
 from safedrift.problems.environment import DriftingEnv
-from safedrift.problems.transitions import Signal, Transition, from_info, utilities_of
+from safedrift.problems.transitions import Signal, Transition, called, from_info, utilities_of
 
 __all__ = ["GymnasiumWorld", "from_gymnasium", "play_episode"]
 
 EPISODES = 20_000
+MOST_STATES = 10_000_000  # tables of more do not fit anywhere
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +113,7 @@ def from_gymnasium(
     episodes
         M, by default 20,000.
     reward_range
-        The environment's rewards that become 0 and 1.
+        The environment's rewards that become 0 and 1, with 0 among or between them.
     over : float or array (K,)
         Utility of each step that is left when an episode ended early.
     initial : array (S,) or (S - 1,), optional
@@ -129,10 +131,14 @@ def from_gymnasium(
         env = gymnasium.make(env, **options)
     elif options:
         _check.fail("options", "none with an environment that is made already", ", ".join(options))
-    n, A = int(np.prod(_counts(env.observation_space))), _actions(env)
+    n, A = math.prod(_counts(env.observation_space)), _actions(env)
+    if n > MOST_STATES:
+        _check.fail("observation_space", f"of at most {MOST_STATES:,} values", f"{n:,}")
     low, high = (_check.real("reward_range", end) for end in reward_range)
     if not low < high:
         _check.fail("reward_range", "two numbers, the smaller first", reward_range)
+    if not low <= 0 <= high:
+        _check.fail("reward_range", "around 0, which an ended episode earns", reward_range)
     inner = env.unwrapped
     truth = None
     if isinstance(inner, DriftingEnv):
@@ -174,7 +180,8 @@ def play_episode(
     states, actions, values = make_trajectory(world.H, world.K)
     first = int(getattr(world.env.action_space, "start", 0))
     low, high = world.reward_range
-    seen, _ = world.env.reset(seed=seed)
+    outcome = called(f"reset of episode {m}", world.env.reset, seed=seed)
+    seen, _ = _several("reset", outcome, 2)
     ended = False
     for h in range(world.H):
         where = f"episode {m}, step {h}"
@@ -184,7 +191,8 @@ def play_episode(
             earned, values[1:, h] = 0.0, world.over
         else:
             a = first + int(actions[h])
-            after, reward, terminated, truncated, info = world.env.step(a)
+            outcome = called(f"step of {where}", world.env.step, a)
+            after, reward, terminated, truncated, info = _several("step", outcome, 5)
             earned, ended = _real(reward, where), bool(terminated or truncated)
             step = Transition(seen, a, after, earned, bool(terminated), info)
             values[1:, h] = utilities_of(world.utility, step, world.K, where)
@@ -281,6 +289,14 @@ def _over(over: ArrayLike, K: int) -> FloatArray:
     values = _check.floats("over", np.broadcast_to(np.asarray(over), (K,)), (K,))
     _check.everywhere("over", values, (values >= 0) & (values <= 1), "in [0, 1]")
     return values
+
+
+def _several(name: str, outcome: Any, count: int) -> Any:
+    """What `reset` or `step` returned, if it is as many things as Gymnasium has there."""
+    if not isinstance(outcome, Sized) or len(outcome) != count:
+        got = len(outcome) if isinstance(outcome, Sized) else type(outcome).__name__
+        _check.fail(f"what {name} returns", f"{count} things, as in Gymnasium", got)
+    return outcome
 
 
 def _real(reward: Any, where: str) -> float:

@@ -40,7 +40,6 @@ Version
 from __future__ import annotations
 
 import numpy as np
-from scipy.stats import binom
 
 from safedrift import _check
 from safedrift._check import FloatArray, IntArray
@@ -54,7 +53,7 @@ from safedrift.problems._look import (
     last_peak,
     shares,
 )
-from safedrift.problems._outcomes import certain, outcomes
+from safedrift.problems._outcomes import binomial, certain, outcomes
 
 _BUY = (0.2, 0.4, 0.6)  # probability that a customer buys: quiet, popular, campaign
 _MARGIN, _HOLDING, _DELIVERY = 0.2, 0.1, 0.8
@@ -115,7 +114,7 @@ def look(world: DriftingCMDP) -> Look:
     x = np.arange(world.S)[:, None]
     y = np.minimum(x + pack * np.arange(world.A), world.S - 1)
     D = np.arange(customers + 1)
-    chance = np.stack([binom.pmf(D, customers, share) for share in _BUY])
+    chance = np.stack([binomial(D, customers, share) for share in _BUY])
     missed = np.maximum(D - y[..., None], 0) @ chance.T  # (S, A, 3)
     lost = np.stack([missed @ weights[scene.episode] for scene in scenes])
     shape = (world.H, world.S, world.A)
@@ -136,7 +135,7 @@ def _day(
 ) -> tuple[IntArray, FloatArray, FloatArray, FloatArray]:
     """Stock left (S, A, D), chance of each demand (D,), money and service level (S, A)."""
     D = np.arange(customers + 1)
-    chance = binom.pmf(D, customers, share)
+    chance = binomial(D, customers, share)
     chance /= chance.sum()
     y = np.minimum(np.arange(capacity + 1)[:, None, None] + order[:, None], capacity)
     sold = np.minimum(y, D)

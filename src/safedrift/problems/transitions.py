@@ -16,7 +16,7 @@ import numpy as np
 from safedrift import _check
 from safedrift._check import FloatArray
 
-__all__ = ["Signal", "Transition", "from_info", "utilities_of"]
+__all__ = ["Signal", "Transition", "called", "from_info", "utilities_of"]
 
 
 class Transition(NamedTuple):
@@ -36,8 +36,8 @@ Signal = Callable[[Transition], Any]
 
 def utilities_of(utility: Signal, step: Transition, K: int, where: object) -> FloatArray:
     """Return the utilities (K,) of a step, or say where (a place in words) they are none."""
-    found = utility(step)
     name = f"utility(...) of {where}"
+    found = utility(step) if utility is from_info else called(name, utility, step)
     try:
         values = np.array(found, dtype=np.float64).reshape(-1)
     except (TypeError, ValueError):
@@ -49,12 +49,24 @@ def utilities_of(utility: Signal, step: Transition, K: int, where: object) -> Fl
     return values
 
 
+def called(name: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """Call what is not ours; whatever goes wrong there becomes one sentence with its name."""
+    try:
+        return function(*arguments, **named)
+    except Exception as error:
+        words = " ".join(str(error).split())
+        raise RuntimeError(f"{name} failed: {type(error).__name__}: {words}") from error
+
+
 def from_info(step: Transition) -> Any:
     """The utility that an environment puts into `info`: "utility", or else 1 - "cost"."""
     if "utility" in step.info:
         return step.info["utility"]
     if "cost" in step.info:
-        return 1.0 - np.asarray(step.info["cost"], dtype=np.float64)
+        cost = np.asarray(step.info["cost"], dtype=np.float64)
+        if not ((cost >= 0) & (cost <= 1)).all():
+            _check.fail("info['cost']", "in [0, 1], or utility given", step.info["cost"])
+        return 1.0 - cost
     _check.fail(
         "utility", "given where info has neither 'utility' nor 'cost'", ", ".join(step.info) or "{}"
     )

@@ -101,7 +101,9 @@ def load(path: Path, episodes: int | None = None) -> DriftingCMDP:
         TabularCMDP(*scenario[:3], scenario.thresholds if b is None else b[0], initial)
         for scenario in found.values()
     ]
-    return DriftingCMDP(cmdps, weights, thresholds=b)
+    world = DriftingCMDP(cmdps, weights, thresholds=b)
+    world.labels = tuple(found)
+    return world
 
 
 # ---------------------------------------------------------------- scenarios

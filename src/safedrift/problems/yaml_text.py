@@ -107,15 +107,14 @@ def one_of(entry: Entry, allowed: Collection[str], what: str) -> str:
 
 def integer(entry: Entry, upper: int = _check.LARGEST, words: str = "") -> int:
     """Return an integer from 1 to `upper`."""
-    allowed = words + f"an integer in [1, {upper}]"
-    if upper == _check.LARGEST:
-        allowed = words + "an integer >= 1"
+    limited = words + f"an integer in [1, {upper}]"
+    allowed = words + "an integer >= 1" if upper == _check.LARGEST else limited
     try:
         value = int(word(entry, allowed))
     except ValueError:
         refuse(entry, allowed)
     if not 1 <= value <= upper:
-        refuse(entry, allowed)
+        refuse(entry, allowed if value < 1 else limited)
     return value
 
 

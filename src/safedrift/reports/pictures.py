@@ -85,9 +85,9 @@ def _draw_drift(figure: Any, scenes: Scenes, description: Description) -> None:
     axes = np.atleast_1d(figure.subplots(len(drifts), 1, sharex=True))
     for ax, drift in zip(axes, drifts, strict=True):
         _draw_shares(ax, drift) if drift.shares else _draw_levels(ax, drift)
-        ax.set_xlim(1, max(description.sizes.M, 2))
+        ax.set_xlim(0, max(description.sizes.M - 1, 1))
         for scene, colour in zip(scenes.look.scenes, cycle(COLOURS), strict=False):
-            ax.axvline(scene.episode + 1, color=colour, lw=1.6, ls=(0, (1, 1.2)))
+            ax.axvline(scene.episode, color=colour, lw=1.6, ls=(0, (1, 1.2)))
     told = f"{description.name}: what drifts" if description.name else "What drifts"
     figure.suptitle(told, x=0.02, ha="left", fontsize=12)
     _episode_axis(axes[-1])
@@ -95,9 +95,7 @@ def _draw_drift(figure: Any, scenes: Scenes, description: Description) -> None:
 
 def _draw_shares(ax: Any, drift: Drifting) -> None:
     kept = np.unique(np.concatenate([thin(column, 600) for column in drift.values.T]))
-    ax.stackplot(
-        kept + 1, drift.values[kept].T, labels=drift.names, colors=AREAS, step="post", lw=0
-    )
+    ax.stackplot(kept, drift.values[kept].T, labels=drift.names, colors=AREAS, step="post", lw=0)
     ax.set_ylim(0, 1)
     ax.set_yticks([0, 0.5, 1], ["0", "", "1"])
     ax.set_ylabel(drift.label)
@@ -109,7 +107,7 @@ def _draw_shares(ax: Any, drift: Drifting) -> None:
 def _draw_levels(ax: Any, drift: Drifting) -> None:
     for name, column, colour in zip(drift.names, drift.values.T, cycle((BLACK, GREY))):
         kept = thin(column, 600)
-        ax.plot(kept + 1, column[kept], color=colour, label=name)
+        ax.plot(kept, column[kept], color=colour, label=name)
     ax.set_ylabel(drift.label)
     if len(drift.names) > 1:
         ax.legend()
@@ -118,7 +116,7 @@ def _draw_levels(ax: Any, drift: Drifting) -> None:
 def _draw_price(figure: Any, description: Description) -> None:
     """The multipliers above, the Slater gap below."""
     mu_axes, gap_axes = figure.subplots(2, 1, sharex=True)
-    x = description.episodes + 1
+    x = description.episodes
     shares = ", ".join(f"{share:.0%}" for share in description.binding)
     mu = np.where(np.isfinite(description.multipliers), description.multipliers, np.nan)
     for k, column in enumerate(mu.T):
@@ -133,7 +131,7 @@ def _draw_price(figure: Any, description: Description) -> None:
     for ax in (mu_axes, gap_axes):
         top = ax.dataLim.ymax
         ax.set_ylim(min(0.0, ax.dataLim.ymin), 1.12 * top if top > 0 else 1.0)
-        ax.set_xlim(1, max(description.sizes.M, 2))
+        ax.set_xlim(0, max(description.sizes.M - 1, 1))
     _episode_axis(gap_axes)
 
 
@@ -187,7 +185,7 @@ def _draw_legend(figure: Any, scenes: Scenes) -> None:
     from matplotlib.lines import Line2D
 
     handles = [
-        Line2D([], [], color=colour, lw=2, label=f"{scene.name} (episode {scene.episode + 1:,})")
+        Line2D([], [], color=colour, lw=2, label=f"{scene.name} (episode {scene.episode:,})")
         for scene, colour in zip(scenes.look.scenes, cycle(COLOURS), strict=False)
     ]
     handles.append(Line2D([], [], color=BLACK, lw=2, label="best safe policy"))
@@ -213,7 +211,7 @@ def _draw_boards(figure: Any, scenes: Scenes, board: Board) -> None:
         for j, scene in enumerate(scenes.look.scenes):
             image = _draw_board(panels[i, j], board, visits[i][j], j, float(top))
             if i == 0:
-                title = f"{scene.name} (episode {scene.episode + 1:,})"
+                title = f"{scene.name} (episode {scene.episode:,})"
                 panels[i, j].set_title(title, color=COLOURS[j % len(COLOURS)])
         panels[i, 0].set_ylabel(name)
     bar = figure.colorbar(image, ax=panels, label="visits per episode", shrink=0.9, aspect=24)
