@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 import safedrift as sd
-from safedrift.experiments.scenes import learned_policies, telling_episodes
+from safedrift.experiments.scenes import learned_policies, smallest_gap, telling_episodes
 from safedrift.problems import PROBLEMS, make
 from safedrift.reports.pictures import draw_world
 
@@ -26,7 +26,7 @@ WINDOW = 100
 def draw(name, path, advance):
     world = make(name, FEWER.get(name, EPISODES))
     found = sd.describe(world)
-    agent = sd.PROPDPPO.for_problem(world, sd.Slater(float(found.gamma.min())))
+    agent = sd.PROPDPPO.for_problem(world, sd.Slater(smallest_gap(world)))
     telling = telling_episodes(world)
     learned = learned_policies(world, agent, telling, window=WINDOW, progress=advance)
     return draw_world(world, found, path, learned)

@@ -102,6 +102,10 @@ def test_infeasible_episodes_are_described_as_such():
     b[12:15] = world.H
     found = sd.describe(world.with_thresholds(b))
     np.testing.assert_array_equal(np.flatnonzero(~found.feasible), [12, 13, 14])
+    safe = found.multipliers[found.feasible]
+    np.testing.assert_allclose(found.binding, (safe > 1e-9).mean(axis=0))
+    assert np.isnan(found.budgets.star)
+    assert " inf" not in str(found)
     assert np.isnan(found.value[12])
     assert np.isinf(found.multipliers[12, 0])
     assert found.gamma[12] < 0

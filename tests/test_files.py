@@ -1,6 +1,7 @@
 """A world of one's own from a file: it works, and each broken variant is named."""
 
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -237,6 +238,22 @@ def test_capital_endings_are_files_too(tmp_path, arrays):
     with path.open("wb") as stream:
         np.savez(stream, **arrays)
     assert load(str(path)).M == M
+
+
+def test_a_file_may_have_dataclasses_and_neighbours(tmp_path):
+    (tmp_path / "neighbour.py").write_text("M = 30\n")
+    (tmp_path / "mine.py").write_text(
+        "from __future__ import annotations\n"
+        "from dataclasses import dataclass\n"
+        "from neighbour import M\n"
+        "import safedrift as sd\n"
+        "@dataclass\nclass Size:\n    M: int\n"
+        "def make():\n    import neighbour\n"
+        "    return sd.problems.make('stationary', Size(neighbour.M).M)\n"
+    )
+    before = list(sys.path)
+    assert load(str(tmp_path / "mine.py:make")).M == 30
+    assert sys.path == before
 
 
 def test_what_a_file_prints_is_not_the_result(tmp_path):

@@ -210,6 +210,23 @@ def test_faults_of_utilities_and_environments_are_told_with_their_place():
         play_episode(costly, 0, lambda h, x: 0)
 
 
+@pytest.mark.parametrize("seen", [1.0, 5, -1, np.array([1, 1])])
+def test_observations_outside_their_space_are_told(seen):
+    world = sd.from_gymnasium(Scripted([], first=seen), 2, lambda t: 1.0, 1.0)
+    with refused(ValueError, "the observation of episode 0, step 0 must be in Discrete(5); got "):
+        play_episode(world, 0, lambda h, x: 0)
+
+
+def test_a_changed_environment_of_our_own_is_not_measured_exactly():
+    class Louder(DriftingEnv):
+        def step(self, action):
+            seen, reward, *rest = super().step(action)
+            return seen, 1 - reward, *rest
+
+    assert sd.from_gymnasium(DriftingEnv("maze", 10)).truth is not None
+    assert sd.from_gymnasium(Louder("maze", 10)).truth is None
+
+
 def test_too_many_states_are_refused_at_once():
     for many in ([2] * 64, [1000] * 8):
         env = Scripted([])
@@ -243,7 +260,10 @@ def test_thresholds_are_a_number_a_row_or_a_row_per_episode():
         ({"horizon": 0}, ValueError, "horizon must be an integer >= 1; got 0"),
         ({"horizon": None}, TypeError, "horizon must be an integer; got None"),
         ({"episodes": 0}, ValueError, "episodes must be an integer >= 1; got 0"),
-        ({"reward_range": (1, 1)}, ValueError, "reward_range must be two numbers, the smaller"),
+        ({"reward_range": (1, 1)}, ValueError, "reward_range must be two finite numbers, the sm"),
+        ({"reward_range": (0, np.inf)}, ValueError, "reward_range must be two finite numbers"),
+        ({"reward_range": (0, 1, 2)}, ValueError, "reward_range must be two finite numbers"),
+        ({"over": [1.0, 1.0]}, ValueError, "over must be an array of shape (1,); got shape (2,)"),
         ({"over": 1.5}, ValueError, "over must be in [0, 1]; got 1.5 at index 0"),
         ({"initial": [0.5, 0.5]}, ValueError, "initial must be an array of shape (6,)"),
         ({"initial": [1, 1, 0, 0, 0]}, ValueError, "each row of initial must be a distribution"),

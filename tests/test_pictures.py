@@ -134,6 +134,31 @@ def test_comfort_waiting_and_scrap_in_the_look_are_the_utilities_of_the_world():
     assert waiting.limits[0] == pytest.approx(allowed)
 
 
+@pytest.mark.parametrize(
+    ("name", "quantity", "scale"),
+    [("taxi", 2, 1), ("driving", 2, 1), ("commute", 2, 1), ("departures", 1, 5 * 6)],
+)
+def test_what_is_limited_in_a_look_is_what_the_utility_misses(name, quantity, scale):
+    """Also where somebody else sets the thresholds."""
+    world = make(name, episodes=M)
+    for b in (world.thresholds, 0.9 * world.thresholds):
+        shown = look(world.with_thresholds(b)).quantities[quantity]
+        missed = scale * (1 - world.at(0).utilities[0])
+        np.testing.assert_allclose(shown.values, missed, atol=1e-12)
+        np.testing.assert_allclose(shown.limits, scale * (1 - b[0, 0] / world.H))
+
+
+def test_a_day_at_the_airport_begins_at_its_first_hour():
+    assert look(make("departures", M, first=7, horizon=3)).times.tolist() == [7, 8, 9]
+
+
+def test_a_goal_that_moves_is_shown_where_it_is():
+    seen = look(make("frozen_lake", episodes=400, goal="moving", moves=1, cycles=0.5))
+    assert [drift.label for drift in seen.drifts] == ["ice", "goal"]
+    places = {scene.name: goal for scene, goal in zip(seen.scenes, seen.board.goals, strict=True)}
+    assert places == {"winter": 15, "summer": 3, "in between": 3}
+
+
 def test_look_follows_the_options_of_the_world():
     counter = look(make("queue", episodes=M, capacity=20, waiting=0.3))
     assert counter.quantities[0].limits[0] == pytest.approx(6)

@@ -120,6 +120,8 @@ def test_the_goal_moves_from_cell_to_cell_and_round_again():
     assert [pays(c) for c in dry] == [{(14, 2)}, {(2, 2)}, {(9, 1), (14, 0)}]
     icy_share = world.transition_path.weight
     assert (world.transition_path.scenario[:, 0] // 2)[::100].tolist() == [0, 1, 2, 0]
+    moved = np.flatnonzero(np.diff(world.transition_path.scenario[:, 0] // 2)) + 1
+    assert moved.tolist() == [100, 200, 300]
     assert icy_share.sum() == pytest.approx(400)
     one = frozen_lake(50, goal="fixed")
     other = frozen_lake(50, goal=[(3, 3)], moves=7)
@@ -243,3 +245,28 @@ def test_refused_ranges_and_options():
     env = gymnasium.make("FrozenLake-v1")
     with pytest.raises(ValueError, match=r"^options must be none with an environment"):
         from_table(env, 5, dry_feet, 1.0, is_slippery=True)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ([(0.5, 0, 0.0, False)], r"sums of P must be 1; got 0.5 at index \(3, 1\)"),
+        (
+            [(1.5, 0, 0.0, False), (-0.5, 1, 0.0, False)],
+            r"must be >= 0; got -0.5 at index \(3, 1\)",
+        ),
+    ],
+)
+def test_tables_that_are_no_distributions_are_refused(row, message):
+    env = gymnasium.make("FrozenLake-v1")
+    env.unwrapped.P[3][1] = row
+    with pytest.raises(ValueError, match=message):
+        from_table(env, 5, dry_feet, 4.0)
+
+
+def test_a_recipe_with_arrays_can_be_stored(tmp_path):
+    lake = sd.problems.make("frozen_lake", 30, goal=np.array([[3, 3], [0, 3]]))
+    assert lake.recipe["goal"] == [[3, 3], [0, 3]]
+    run = sd.simulate(lake, sd.PROPDPPO.for_problem(lake, sd.Slater(0.1)))
+    run.to_parquet(tmp_path / "run.parquet")
+    assert sd.Run.from_parquet(tmp_path / "run.parquet").certify().identities_hold

@@ -161,7 +161,7 @@ def _describe(world: DriftingWorld, *, feasible: bool) -> Description:
 def _picture(world: DriftingWorld, found: Description, path: Path, learner: bool) -> None:
     """Draw a world; with `learner`, PROPD-PPO with default constants plays it first."""
     from safedrift import PROPDPPO, LinearKernelCMDP, Slater
-    from safedrift.experiments.scenes import learned_policies, telling_episodes
+    from safedrift.experiments.scenes import learned_policies, smallest_gap, telling_episodes
     from safedrift.reports.pictures import draw_world
 
     if not found.feasible.all():
@@ -169,12 +169,13 @@ def _picture(world: DriftingWorld, found: Description, path: Path, learner: bool
         raise Told(f"--picture must be of a world that can be safe; episode {wrong[0]} cannot")
     policies = None
     if learner:
-        if not found.gamma.min() > 0:
+        gap = smallest_gap(world)
+        if not gap > 0:
             raise Told("--learner must be left out in a world without a Slater gap; got gamma = 0")
         entry = "simulation.play"
         if isinstance(world, LinearKernelCMDP):
             entry = "simulation.play_linear" if world.box is None else "linear.end_on_box"
-        agent = PROPDPPO.for_problem(world, Slater(float(found.gamma.min())))
+        agent = PROPDPPO.for_problem(world, Slater(gap))
         telling = telling_episodes(world)
         with bars(entry) as shown:
             advance = shown.stage("learning", world.M)

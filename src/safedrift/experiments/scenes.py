@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
 
@@ -12,10 +12,17 @@ from safedrift.algorithms import PROPDPPO
 from safedrift.experiments.box import Refinement
 from safedrift.experiments.simulate import Progress, check_sizes, play_chunks, seeds
 from safedrift.models import DriftingWorld, LinearKernelCMDP
-from safedrift.oracles import expected, occupancy, solve
+from safedrift.oracles import expected, occupancy, optima, solve
 from safedrift.problems import Look, Quantity, look
 
-__all__ = ["Scenes", "expected_quantity", "learned_policies", "telling_episodes", "telling_scenes"]
+__all__ = [
+    "Scenes",
+    "expected_quantity",
+    "learned_policies",
+    "smallest_gap",
+    "telling_episodes",
+    "telling_scenes",
+]
 
 
 class Scenes(NamedTuple):
@@ -24,6 +31,11 @@ class Scenes(NamedTuple):
     look: Look
     best: FloatArray  # (n, H, S, A) of the best safe policy of each
     learned: FloatArray | None  # (n, H, S, A) of what a learner played there
+
+
+def smallest_gap(world: DriftingWorld) -> float:
+    """Return the smallest Slater gap of all episodes: what a learner may be told."""
+    return float(optima(world, world.distinct[0]).gamma.min())
 
 
 def telling_episodes(world: DriftingWorld) -> IntArray:
@@ -77,6 +89,7 @@ def learned_policies(
         Episodes up to each listed one whose policies are averaged: the policy returned visits
         every pair as often as these do on average, all of them in the world of the listed one.
     """
+    _check.kind("world", world, get_args(DriftingWorld))
     episodes = _check.integers("episodes", episodes, 0, world.M - 1)
     window = _check.integer("window", window)
     check_sizes(world, agent)

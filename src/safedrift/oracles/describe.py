@@ -43,9 +43,9 @@ class Description:
     free_value : (n,) the optimum without constraints
     price : (n,) `free_value` - `value`: what safety costs
     thresholds : (n, K) b_m
-    binding : (K,) share of the n episodes in which the constraint costs reward, μ* > 0
+    binding : (K,) share of the feasible ones in which the constraint costs reward, μ* > 0
     budgets : B_P, B_r, B_g and B_b of all M episodes in the paper's norms; B_* (`star`) is NaN
-        unless all episodes were solved
+        unless all episodes were solved and are feasible
     """
 
     name: str | None
@@ -110,8 +110,8 @@ _HEADS = ("first", "last", "mean", "smallest", "largest")
 
 
 def _figures(values: FloatArray) -> tuple[float, ...]:
-    """First, last, mean, smallest and largest of the values that are numbers."""
-    known = values[~np.isnan(values)]
+    """First and last; mean, smallest and largest of the values that are finite."""
+    known = values[np.isfinite(values)]
     if not known.size:
         return (np.nan,) * len(_HEADS)
     return values[0], values[-1], known.mean(), known.min(), known.max()
@@ -150,7 +150,9 @@ def describe(
     _check.everywhere("episodes", episodes[1:], np.diff(episodes) > 0, "increasing")
     change = variation(world)
     found = optima(world, episodes, progress)
-    moved = float(found.policy_change.sum()) if episodes.size == world.M else np.nan
+    whole = episodes.size == world.M and found.feasible.all()
+    moved = float(found.policy_change.sum()) if whole else np.nan
+    safe = found.multipliers[found.feasible]
     return Description(
         name=world.name,
         sizes=Sizes(world.M, world.H, world.S, world.A, world.K),
@@ -161,7 +163,7 @@ def describe(
         value=found.value,
         free_value=free_values(world, episodes),
         thresholds=found.thresholds,
-        binding=(found.multipliers > BINDS).mean(axis=0),
+        binding=(safe > BINDS).mean(axis=0) if len(safe) else np.full(world.K, np.nan),
         budgets=Budgets(
             P=float(change.P.sum()), r=float(change.r.sum()), g=float(change.g.sum()), star=moved,
             b=float(change.b.sum()),

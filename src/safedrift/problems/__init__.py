@@ -89,7 +89,8 @@ def make(name: str, episodes: int = 20_000, seed: int = 0, **chosen: Any) -> Dri
     _check.integer("seed", seed, lower=0)
     world = build(episodes, seed, **chosen)
     world.name = name
-    world.recipe = {"episodes": episodes, "seed": seed, **chosen}
+    plain = {key: x.tolist() if hasattr(x, "tolist") else x for key, x in chosen.items()}
+    world.recipe = {"episodes": int(episodes), "seed": int(seed), **plain}
     return world
 
 

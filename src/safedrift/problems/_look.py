@@ -10,7 +10,7 @@ A problem's module may have a function `look(world) -> Look`; others get `generi
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +20,10 @@ from safedrift.kernels.types import Path
 from safedrift.models import DriftingCMDP, DriftingWorld
 from safedrift.oracles import spread
 
-__all__ = ["Board", "Drifting", "Look", "Quantity", "Scene", "chosen", "generic_look", "last_peak"]
+__all__ = [
+    "Board", "Drifting", "Look", "Quantity", "Scene", "allowed_per_step", "chosen", "generic_look",
+    "last_peak", "shares",
+]  # fmt: skip
 
 MOST_SCENES = 4
 
@@ -93,13 +96,18 @@ def chosen(world: DriftingWorld, build: Callable[..., Any], option: str) -> Any:
     return world.recipe.get(option, default)
 
 
+def allowed_per_step(world: DriftingWorld, scenes: Sequence[Scene]) -> FloatArray:
+    """Return 1 - b/H (scenes,): how much of a cost in [0, 1] a step may have on average."""
+    return np.array([1 - world.thresholds[scene.episode, 0] / world.H for scene in scenes])
+
+
 def generic_look(world: DriftingWorld) -> Look:
     """Return scenarios or thresholds, and expected reward and utility at every step."""
-    names: tuple[str, ...] = ("first", "middle", "last")
+    telling = spread(world.M, 3)
+    names: tuple[str, ...] = ("first", "middle", "last") if telling.size > 2 else ("first", "last")
     if world.distinct[0].size == 1:
-        names = ("always",)
-    telling = spread(world.M, 3)[-len(names) :]
-    scenes = [Scene(name, int(m)) for name, m in zip(names, telling, strict=False)]
+        names, telling = ("always",), telling[-1:]
+    scenes = [Scene(name, int(m)) for name, m in zip(names, telling, strict=True)]
     drifts = []
     if isinstance(world, DriftingCMDP) and len(world.scenarios) > 1:
         weights = shares(world.transition_path, len(world.scenarios))

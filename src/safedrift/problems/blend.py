@@ -51,6 +51,7 @@ from safedrift.problems._look import (
     Look,
     Quantity,
     Scene,
+    allowed_per_step,
     chosen,
     last_peak,
     shares,
@@ -117,7 +118,7 @@ def look(world: DriftingWorld) -> Look:
     names = tuple(f"{material}, {demand} orders" for material, demand in SIMULATORS)
     seen = [n for n in range(len(names)) if weights[:, n].any()]
     scenes = [Scene(names[n], last_peak(weights[:, n])) for n in seen]
-    grades, limit = (chosen(world, blend, option) for option in ("grades", "scrap_limit"))
+    grades = chosen(world, blend, "grades")
     waiting, wear = np.divmod(np.arange(world.S)[:, None], grades)
     shape = (world.H, world.S, world.A)
     return Look(
@@ -128,7 +129,7 @@ def look(world: DriftingWorld) -> Look:
             Quantity(f"wear of the tool, 0 to {grades - 1}", np.broadcast_to(wear, shape)),
             Quantity(
                 "scrap, pieces per hour", _signals(world.S // grades - 1, grades, world.H)[1],
-                limits=np.array([limit / world.H]), wanted="allowed on average",
+                limits=allowed_per_step(world, scenes), wanted="allowed on average",
             ),
         ),
         step="hour of the shift",

@@ -105,7 +105,7 @@ def road_shares(
     precipitation: FloatArray, temp_min: FloatArray, temp_max: FloatArray, wind: FloatArray
 ) -> FloatArray:
     """Return the shares (days, 3) of the road that are dry, wet and icy."""
-    frost = np.clip((_FROST - temp_min) / (temp_max - temp_min), 0, 1)
+    frost = np.clip((_FROST - temp_min) / np.maximum(temp_max - temp_min, 1e-9), 0, 1)
     water = precipitation / (precipitation + _DRYING * (1 + _WIND * wind))
     ice, wet = frost * (_HOAR + (1 - _HOAR) * water), (1 - frost) * water
     return np.stack((1 - wet - ice, wet, ice), axis=1)

@@ -16,8 +16,9 @@ Transitions
     back join the queue. The runway has n slots, each open for a group with probability 0.65
     (shared) or 0.85 (departures first), times 0.7 in poor weather, and serves the queue. Who finds
     no place among `taxiway` at the end is back at the gate, who finds none among `gates` is
-    cancelled. n `group` aircraft are the most that were ever due in an hour, rounded up to groups:
-    n = 7 for EWR, 6 for JFK and LGA with the default options.
+    cancelled. n `group` aircraft are the most that were ever due in an hour (or become ready on
+    average in an hour of the busiest day), rounded up to groups: n = 7 for EWR, 6 for JFK and LGA
+    with the default options.
 Reward
     0.8 (1 - (held + queued)/(`gates` + `taxiway`)), plus 0.2 while the runway is shared. By
     Little's law, flights that wait are minutes of delay.
@@ -28,14 +29,14 @@ Drift
     Transitions only, by two numbers of the recorded day. Traffic: if D flights were due in the H
     hours of the day, and profile_h in hour h on the average day of the year, then profile_h D/(mean
     of D) flights become ready in hour h on average: λ_h = profile_h D'/(mean of D)/(n `group`),
-    where D' is the largest D of the year with probability (D - least D)/(largest D - least D), else
-    the least. Weather: an hour is poor with a probability that is the share of the H hours in which
-    visibility was below 3 miles, gusts reached 35 mph or rain reached 0.1 inch an hour. Hours
-    without record do not count, and a day without any (31 December) is like the day before.
-    By default the 365 days are spread evenly over all episodes, once from beginning to end: each is
-    played 54 or 55 times if there are 20,000 episodes; with fewer than 365 episodes, days are left
-    out. With `episodes_per_day` the pace is given, and the year starts again after its end.
-    Rewards, utilities and threshold stay.
+    where D' is, in each hour anew, the largest D of the year with probability (D - least
+    D)/(largest D - least D), else the least. Weather: an hour is poor with a probability that is
+    the share of the H hours in which visibility was below 3 miles, gusts reached 35 mph or rain
+    reached 0.1 inch an hour. Hours without record do not count, and a day without any (31 December)
+    is like the day before. By default the 365 days are spread evenly over all episodes, once from
+    beginning to end: each is played 54 or 55 times if there are 20,000 episodes; with fewer than
+    365 episodes, days are left out. With `episodes_per_day` the pace is given, and the year starts
+    again after its end. Rewards, utilities and threshold stay.
 Knowledge
     Who holds all flights has no queue: `Slater(waiting * H)` holds in every episode with equality,
     1.6 with the default options.
@@ -63,7 +64,16 @@ import numpy as np
 from safedrift import _check
 from safedrift._check import FloatArray, IntArray
 from safedrift.models import DriftingCMDP, Successors, TabularCMDP
-from safedrift.problems._look import Drifting, Look, Quantity, Scene, chosen, last_peak, shares
+from safedrift.problems._look import (
+    Drifting,
+    Look,
+    Quantity,
+    Scene,
+    allowed_per_step,
+    chosen,
+    last_peak,
+    shares,
+)
 from safedrift.problems._outcomes import binomial, certain, outcomes
 from safedrift.problems._recorded import columns, day_of_episode
 
@@ -136,15 +146,14 @@ def departures(
 
 def look(world: DriftingCMDP) -> Look:
     """Return a day as the tower sees it: aircraft held and in the queue, and the runway."""
-    group, taxiway, first, waiting = (
-        chosen(world, departures, option) for option in ("group", "taxiway", "first", "waiting")
-    )
+    options = ("group", "taxiway", "first")
+    group, taxiway, first = (chosen(world, departures, option) for option in options)
     four = shares(world.transition_path, 4).reshape(world.M, 2, 2)  # traffic, weather
-    traffic, weather = four.sum(axis=2), four.sum(axis=1)
+    demand, weather = four.sum(axis=2), four.sum(axis=1)
     late = world.M // 2  # where a learner has seen the like before
     scenes = (
-        Scene("a quiet day", last_peak(traffic[:, 0], late)),
-        Scene("a busy day", last_peak(traffic[:, 1], late)),
+        Scene("a quiet day", last_peak(demand[:, 0], late)),
+        Scene("a busy day", last_peak(demand[:, 1], late)),
         Scene("poor weather", last_peak(weather[:, 1], late)),
     )
     held, queued = np.divmod(np.arange(world.S)[:, None], taxiway + 1)
@@ -152,7 +161,7 @@ def look(world: DriftingCMDP) -> Look:
     return Look(
         scenes,
         (
-            Drifting("traffic", ("quietest day", "busiest day"), traffic),
+            Drifting("traffic", ("quietest day", "busiest day"), demand),
             Drifting("hours", ("clear", "poor"), weather),
         ),
         (
@@ -160,7 +169,7 @@ def look(world: DriftingCMDP) -> Look:
             Quantity(
                 "queue at the runway, aircraft",
                 np.broadcast_to(group * queued, shape),
-                limits=np.array([waiting * taxiway * group]),
+                limits=allowed_per_step(world, scenes) * taxiway * group,
                 wanted="allowed on average",
             ),
             Quantity("departures first, share of days", np.broadcast_to(1.0 - _SHARED, shape)),

@@ -50,6 +50,7 @@ from safedrift.problems._look import (
     Look,
     Quantity,
     Scene,
+    allowed_per_step,
     chosen,
     last_peak,
     shares,
@@ -135,7 +136,7 @@ def trip(world: DriftingCMDP, build: Callable[..., DriftingCMDP]) -> Look:
             Quantity(
                 "near misses per step",
                 np.broadcast_to((gap == 0).astype(np.float64), shape),
-                limits=np.array([chosen(world, build, "misses") / world.H]),
+                limits=allowed_per_step(world, scenes),
                 wanted="allowed on average",
             ),
         ),

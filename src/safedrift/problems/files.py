@@ -22,7 +22,8 @@ import inspect
 import sys
 import zipfile
 import zlib
-from contextlib import redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 import numpy as np
@@ -118,11 +119,12 @@ def _called(source: str, episodes: int | None) -> DriftingWorld | GymnasiumWorld
         _check.fail("problem", "FILE.py:FUNCTION, with the function that returns a world", source)
     if not path.is_file():
         _check.fail("problem", "the name of a world or an existing file", path)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    spec = importlib.util.spec_from_file_location(f"safedrift_file_{path.stem}", path)
     if spec is None or spec.loader is None:
         _check.fail("problem", "a Python file", path)
     module = importlib.util.module_from_spec(spec)
-    with redirect_stdout(sys.stderr):  # what it prints is not our result
+    sys.modules[spec.name] = module
+    with redirect_stdout(sys.stderr), _beside(path):  # what it prints is not our result
         called(source, spec.loader.exec_module, module)
         make = getattr(module, name, None)
         if not callable(make):
@@ -134,3 +136,14 @@ def _called(source: str, episodes: int | None) -> DriftingWorld | GymnasiumWorld
         what = "a DriftingCMDP, a LinearKernelCMDP or a GymnasiumWorld"
         _check.fail(f"what {source} returns", what, type(world).__name__)
     return world
+
+
+@contextmanager
+def _beside(path: Path) -> Iterator[None]:
+    """Let a file import what lies beside it."""
+    folder = str(path.resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)

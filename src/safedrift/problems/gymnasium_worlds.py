@@ -31,7 +31,14 @@ from safedrift.kernels.simulation import Trajectory, make_trajectory
 from safedrift.models import DriftingWorld
 from safedrift.models.tabular import checked_thresholds
 from safedrift.problems.environment import DriftingEnv
-from safedrift.problems.transitions import Signal, Transition, called, from_info, utilities_of
+from safedrift.problems.transitions import (
+    Signal,
+    Transition,
+    called,
+    checked_range,
+    from_info,
+    utilities_of,
+)
 
 __all__ = ["GymnasiumWorld", "from_gymnasium", "play_episode"]
 
@@ -134,16 +141,15 @@ def from_gymnasium(
     n, A = math.prod(_counts(env.observation_space)), _actions(env)
     if n > MOST_STATES:
         _check.fail("observation_space", f"of at most {MOST_STATES:,} values", f"{n:,}")
-    low, high = (_check.real("reward_range", end) for end in reward_range)
-    if not low < high:
-        _check.fail("reward_range", "two numbers, the smaller first", reward_range)
+    low, high = checked_range(reward_range)
     if not low <= 0 <= high:
         _check.fail("reward_range", "around 0, which an ended episode earns", reward_range)
     inner = env.unwrapped
     truth = None
     if isinstance(inner, DriftingEnv):
         changes = (horizon, utility, threshold, episodes, initial)
-        if all(x is None for x in changes) and (low, high) == (0, 1) and _wrapped_by(env, *_IDLE):
+        as_it_is = type(inner) is DriftingEnv and _wrapped_by(env, *_IDLE)
+        if as_it_is and all(x is None for x in changes) and (low, high) == (0, 1):
             truth = inner.world
         horizon = inner.world.H if horizon is None else horizon
         episodes = inner.world.M if episodes is None else episodes
@@ -226,8 +232,10 @@ def _number(space: spaces.Space[Any], seen: Any, where: str) -> int:
         return int(seen) - int(space.start)
     counts = _counts(space)
     parts: Any = space if isinstance(space, spaces.Tuple) else [space]
-    place = np.ravel(np.asarray(seen)) - np.concatenate([np.ravel(p.start) for p in parts])
-    if place.shape != (len(counts),) or (place < 0).any() or (place >= counts).any():
+    found, first = np.ravel(np.asarray(seen)), np.concatenate([np.ravel(p.start) for p in parts])
+    place = found - first if found.shape == first.shape else found
+    whole = place.shape == (len(counts),) and place.dtype.kind in "iu"
+    if not whole or (place < 0).any() or (place >= counts).any():
         _check.fail(f"the observation of {where}", f"in {space}", seen)
     return int(np.ravel_multi_index(place, counts))
 
@@ -286,7 +294,8 @@ def _initial(initial: ArrayLike | None, n: int, S: int) -> FloatArray:
 
 
 def _over(over: ArrayLike, K: int) -> FloatArray:
-    values = _check.floats("over", np.broadcast_to(np.asarray(over), (K,)), (K,))
+    given = np.asarray(over)
+    values = _check.floats("over", np.full(K, given) if given.ndim == 0 else given, (K,))
     _check.everywhere("over", values, (values >= 0) & (values <= 1), "in [0, 1]")
     return values
 

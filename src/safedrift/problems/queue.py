@@ -47,7 +47,7 @@ from safedrift.problems._look import (
     Look,
     Quantity,
     Scene,
-    chosen,
+    allowed_per_step,
     last_peak,
     shares,
 )
@@ -104,14 +104,14 @@ def look(world: DriftingCMDP) -> Look:
     seen = [n for n in range(len(_TRAFFIC)) if weights[:, n].any()]
     scenes = [Scene(list(_TRAFFIC)[n], last_peak(weights[:, n])) for n in seen]
     shape = (world.H, world.S, world.A)
-    allowed = chosen(world, queue, "waiting") * (world.S - 1)
+    allowed = allowed_per_step(world, scenes) * (world.S - 1)
     return Look(
         tuple(scenes),
         (Drifting("traffic", tuple(_TRAFFIC), weights),),
         (
             Quantity(
                 "customers waiting", np.broadcast_to(np.arange(world.S)[:, None], shape),
-                limits=np.array([allowed]), wanted="allowed on average",
+                limits=allowed, wanted="allowed on average",
             ),
             Quantity("door open, share of days", np.broadcast_to(_OPEN, shape)),
             Quantity("fast service, share of days", np.broadcast_to(1 - _SLOW, shape)),

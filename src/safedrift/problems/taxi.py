@@ -3,9 +3,9 @@
 Story
     The town of Gymnasium's Taxi-v4. A passenger waits at one of four ranks and wants to go to
     another; the taxi stands there, or with `start=anywhere` on any square. In rain a move goes
-    astray, to either side, in one of five cases. Fares depend on where the passenger wants to go,
-    and the dear quarter of the town changes in the course of the day. Fuel is short: not every ride
-    is worth it.
+    astray, to either side, in one of five cases, unless a wall is in its way. Fares depend on where
+    the passenger wants to go, and the dear quarter of the town changes in the course of the day.
+    Fuel is short: not every ride is worth it.
 States
     500: position of the taxi (5 x 5), where the passenger is (red, green, yellow, blue rank, or on
     board), where the passenger wants to go; and one more, "over", where an ended episode stays.
@@ -47,7 +47,15 @@ import numpy as np
 from safedrift import _check
 from safedrift._check import FloatArray
 from safedrift.models import DriftingCMDP
-from safedrift.problems._look import Drifting, Look, Quantity, Scene, chosen, last_peak, shares
+from safedrift.problems._look import (
+    Drifting,
+    Look,
+    Quantity,
+    Scene,
+    allowed_per_step,
+    last_peak,
+    shares,
+)
 from safedrift.problems.toy_text import from_table
 from safedrift.problems.transitions import Transition
 
@@ -131,7 +139,7 @@ def look(world: DriftingCMDP) -> Look:
             Quantity(
                 "fuel burnt, units per step",
                 np.broadcast_to(moves.astype(float), shape),
-                limits=np.array([chosen(world, taxi, "fuel") / world.H]),
+                limits=allowed_per_step(world, scenes),
                 wanted="allowed on average",
             ),
         ),

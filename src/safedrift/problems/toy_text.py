@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from safedrift import _check
 from safedrift.kernels.types import Successors
 from safedrift.models import TabularCMDP
-from safedrift.problems.transitions import Signal, Transition, utilities_of
+from safedrift.problems.transitions import Signal, Transition, checked_range, utilities_of
 
 __all__ = ["from_table", "thawing"]
 
@@ -57,12 +57,14 @@ def from_table(
     S, K = len(first), thresholds.size
     earn = reward or (lambda step: step.reward)
     earned = np.array([float(earn(step)) for _, step in table])
-    low, high = reward_range or (min(0.0, earned.min()), max(0.0, earned.max()))
-    if not low < high or low > earned.min() or high < earned.max():
+    low, high = min(0.0, float(earned.min())), max(0.0, float(earned.max()))
+    low, high = checked_range((low, high) if reward_range is None else reward_range)
+    if low > earned.min() or high < earned.max():
         _check.fail("reward_range", f"around [{earned.min()}, {earned.max()}]", (low, high))
     P = np.zeros((S + 1, A, S + 1))
     signals = np.zeros((1 + K, S + 1, A))
     P[S, :, S], signals[0, S], signals[1:, S] = 1.0, (0.0 - low) / (high - low), 1.0
+    _check_table(table, (S, A))
     for (p, step), got in zip(table, earned, strict=True):
         s, a = step.state, step.action
         P[s, a, S if step.terminated else step.next_state] += p
@@ -93,6 +95,16 @@ def _table(
         for p, after, got, terminated in raw.P[s][a]
     ]
     return table, A, np.asarray(raw.initial_state_distrib, dtype=float)
+
+
+def _check_table(table: list[tuple[float, Transition]], shape: tuple[int, int]) -> None:
+    """Fail unless the probabilities of each state and action are a distribution."""
+    total = np.zeros(shape)
+    for p, step in table:
+        if not p >= 0:
+            _check.fail("probabilities of P", ">= 0", p, (step.state, step.action))
+        total[step.state, step.action] += p
+    _check.everywhere("sums of P", total, np.abs(total - 1) <= 1e-9, "1")
 
 
 def _lists(P: np.ndarray, H: int) -> Successors:

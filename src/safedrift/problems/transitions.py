@@ -16,7 +16,7 @@ import numpy as np
 from safedrift import _check
 from safedrift._check import FloatArray
 
-__all__ = ["Signal", "Transition", "called", "from_info", "utilities_of"]
+__all__ = ["Signal", "Transition", "called", "checked_range", "from_info", "utilities_of"]
 
 
 class Transition(NamedTuple):
@@ -56,6 +56,14 @@ def called(name: str, function: Callable[..., Any], *arguments: Any, **named: An
     except Exception as error:
         words = " ".join(str(error).split())
         raise RuntimeError(f"{name} failed: {type(error).__name__}: {words}") from error
+
+
+def checked_range(reward_range: Any) -> tuple[float, float]:
+    """Return the two ends of a range of rewards."""
+    ends = tuple(np.ravel(reward_range).tolist())
+    if len(ends) != 2 or not np.isfinite(ends).all() or not ends[0] < ends[1]:
+        _check.fail("reward_range", "two finite numbers, the smaller first", reward_range)
+    return _check.real("reward_range", ends[0]), _check.real("reward_range", ends[1])
 
 
 def from_info(step: Transition) -> Any:

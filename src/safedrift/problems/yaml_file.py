@@ -38,6 +38,7 @@ from safedrift._check import FloatArray
 from safedrift.models import DriftingCMDP, TabularCMDP, drift
 from safedrift.problems.yaml_text import (
     Entry,
+    fraction,
     integer,
     keyed,
     listed,
@@ -250,10 +251,10 @@ def _argument(entry: Entry) -> Any:
     if isinstance(entry.value, list):
         return [_argument(item) for item in entry.value]
     text = word(entry, "a number")
-    for kind in (int, float):
+    for kind in (int, fraction):
         try:
             return kind(text)
-        except ValueError:
+        except (ValueError, ZeroDivisionError):
             continue
     refuse(entry, "a number")
 

@@ -19,6 +19,7 @@ from safedrift import _check
 
 __all__ = [
     "Entry",
+    "fraction",
     "integer",
     "keyed",
     "listed",
@@ -118,12 +119,17 @@ def integer(entry: Entry, upper: int = _check.LARGEST, words: str = "") -> int:
     return value
 
 
+def fraction(text: str) -> float:
+    """Return a number such as 0.25, 1e-3 or 1/3."""
+    over, slash, under = text.partition("/")
+    return float(over) / (float(under) if slash else 1.0)
+
+
 def number(entry: Entry, upper: float = math.inf, *, zero: bool = True) -> float:
     """Return a number in [0, upper], or in (0, upper] without `zero`; 1/3 is one too."""
     allowed = f"a number in {'[' if zero else '('}0, {upper:g}]"
     try:
-        over, slash, under = word(entry, allowed).partition("/")
-        value = float(over) / (float(under) if slash else 1.0)
+        value = fraction(word(entry, allowed))
     except (ValueError, ZeroDivisionError):
         refuse(entry, allowed)
     if not (0 <= value <= upper) or (value == 0 and not zero):
