@@ -221,8 +221,9 @@ def test_damaged_and_renamed_files_are_told(tmp_path, arrays):
     whole = (tmp_path / "whole.npz", tmp_path / "array.npz", tmp_path / "empty.npz")
     np.savez_compressed(whole[0], **arrays)
     raw = bytearray(whole[0].read_bytes())
-    place = raw.index(b"rewards.npy") + 400
-    raw[place : place + 200] = bytes(200)
+    head = raw.index(b"rewards.npy") - 30  # local header: 30 bytes, name, extra field, data
+    data = head + 30 + sum(int.from_bytes(raw[head + i : head + i + 2], "little") for i in (26, 28))
+    raw[data : data + 50] = b"\xff" * 50  # no block of a deflated stream begins so
     whole[0].write_bytes(raw)
     with whole[1].open("wb") as stream:
         np.save(stream, arrays["rewards"])
