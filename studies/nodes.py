@@ -21,7 +21,7 @@ from rich.progress import track
 
 import safedrift as sd
 from safedrift.experiments.box import box_uniforms
-from safedrift.models.steps import first_point, next_point, signals
+from safedrift.models.stepping import first_point, next_point, signals
 
 M, FINEST, SEEDS = 400, 256, range(5)
 NODES = {"gauss-legendre": (16, 24, 32, 48, 64, 96, 128), "uniform": (64, 96, 128)}

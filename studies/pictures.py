@@ -3,7 +3,7 @@
     python studies/pictures.py [--out docs/problems] [NAME ...]     # two minutes
 
 One NAME.png each: what drifts, what safety costs, and what a person of the trade would look at in a
-few telling episodes. Solid lines and upper maps are the best safe policy of that episode; dashed
+few representative episodes. Solid lines and upper maps are the best safe policy of that episode; dashed
 lines and lower maps are what the learner, with default constants and told the world's Slater gap,
 did on average in the 100 episodes up to it.
 """
@@ -14,9 +14,9 @@ from pathlib import Path
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 import safedrift as sd
-from safedrift.experiments.scenes import learned_policies, smallest_gap, telling_episodes
+from safedrift.experiments.snapshots import learned_policies, representative_episodes, smallest_gap
 from safedrift.problems import PROBLEMS, make
-from safedrift.reports.pictures import draw_world
+from safedrift.reports.world_pictures import draw_world
 
 EPISODES = 20_000
 FEWER = {"thermostat": 2_000}  # where an episode takes milliseconds
@@ -27,7 +27,7 @@ def draw(name, path, advance):
     world = make(name, FEWER.get(name, EPISODES))
     found = sd.describe(world)
     agent = sd.PROPDPPO.for_problem(world, sd.Slater(smallest_gap(world)))
-    telling = telling_episodes(world)
+    telling = representative_episodes(world)
     learned = learned_policies(world, agent, telling, window=WINDOW, progress=advance)
     return draw_world(world, found, path, learned)
 

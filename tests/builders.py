@@ -7,9 +7,10 @@ import numpy as np
 
 import naive
 import safedrift as sd
-from safedrift.kernels import audit_memory as audits
-from safedrift.kernels import memory, simulation
-from safedrift.kernels.memory import BERNSTEIN_BONUS
+from safedrift.kernels import simulation
+from safedrift.kernels.audit import memory as audits
+from safedrift.kernels.tabular import memory
+from safedrift.kernels.tabular.memory import BERNSTEIN_BONUS
 from safedrift.problems.random import DRIFTS
 from safedrift.theory import certificates
 from safedrift.theory.audit import Audit
@@ -105,7 +106,7 @@ def own_loop(world, agent, seed, noisy=False):
 
     Yields (policy, mu, estimates, observed sums) of each episode.
     """
-    from safedrift.experiments.simulate import seeds
+    from safedrift.experiments.simulation import seeds
 
     agent = agent.fresh(seeds(seed)["learner"])
     stream = np.random.default_rng(seeds(seed)["world"])

@@ -8,9 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from safedrift import DriftingCMDP, Successors, TabularCMDP
-from safedrift.experiments import run as run_module
+from safedrift.results import run as run_module
 
-simulate_module = sys.modules["safedrift.experiments.simulate"]  # the package has the function
+simulate_module = sys.modules["safedrift.experiments.simulation"]  # the package has the function
 
 # Same examples on every machine, no files left behind, and compiling is not a timeout.
 settings.register_profile("safedrift", deadline=None, derandomize=True, database=None)

@@ -15,9 +15,9 @@ import pytest
 from gymnasium import spaces
 
 import safedrift as sd
-from safedrift.problems.adapters import from_ns_gym, six_tuple
+from safedrift.adapters.gymnasium_worlds import play_episode
+from safedrift.adapters.third_party import from_ns_gym, six_tuple
 from safedrift.problems.frozen_lake import dry_feet
-from safedrift.problems.gymnasium_worlds import play_episode
 
 # ---------------------------------------------------------------- Safety-Gymnasium
 

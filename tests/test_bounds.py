@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import safedrift as sd
-from safedrift.algorithms.linear_parameters import Dimensions
-from safedrift.algorithms.parameters import tune
+from safedrift.learners.propd_ppo.linear_parameters import Dimensions
+from safedrift.learners.propd_ppo.parameters import tune
 from safedrift.theory import Constants, bounds, crossover, rate, table
-from safedrift.theory.bounds import setting_of, terms_of
+from safedrift.theory.explicit_bounds import setting_of, terms_of
 from safedrift.theory.rates import printed_steps
 
 M, H, S, A, P = 10_000, 5, 5, 3, 0.05

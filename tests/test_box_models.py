@@ -12,7 +12,7 @@ import safedrift as sd
 from builders import box_world, dense_features
 from safedrift import optima
 from safedrift.models import LinearKernelCMDP, SuccessorFeatures, box, linear_kernel_on_box, refined
-from safedrift.models.steps import next_point
+from safedrift.models.stepping import next_point
 from safedrift.oracles import evaluate_episodes
 
 A, K, H, M, D1 = 2, 2, 2, 2, 2

@@ -20,8 +20,7 @@ from safedrift import (
     variation,
 )
 from safedrift.oracles import block_sums
-from safedrift.problems import with_gap
-from safedrift.problems.random import DRIFTS
+from safedrift.problems.random import DRIFTS, with_gap
 
 NORMS = ("l2", "l1")
 

@@ -24,10 +24,10 @@ from builders import (
     small_world,
     twin_transcript,
 )
-from safedrift.algorithms.parameters import MODES
-from safedrift.experiments.certify import certify, transcript
-from safedrift.kernels import audit_memory as kernels
-from safedrift.kernels.memory import BERNSTEIN_BONUS
+from safedrift.experiments.certification import certify, transcript
+from safedrift.kernels.audit import memory as kernels
+from safedrift.kernels.tabular.memory import BERNSTEIN_BONUS
+from safedrift.learners.propd_ppo.parameters import MODES
 from safedrift.oracles import optimal_policies
 from safedrift.theory import Transcript
 from safedrift.theory.audit import BUCKETS, Audit, Place, Slacks

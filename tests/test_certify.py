@@ -12,8 +12,8 @@ import safedrift as sd
 from builders import BUDGETS, build_linear, dense_weights, linear_world, small_world
 from conftest import rebuilt
 from safedrift.cli import app
-from safedrift.experiments.certify import transcript
-from safedrift.experiments.simulate import play_chunks
+from safedrift.experiments.certification import transcript
+from safedrift.experiments.simulation import play_chunks
 from safedrift.theory import Audit, Certificates, Constants, bounds, certificates
 
 

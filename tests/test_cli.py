@@ -147,7 +147,7 @@ def test_runs_of_the_same_second_get_folders_of_their_own(tmp_path, monkeypatch)
         def now(cls, tz=None):
             return cls(2026, 1, 1)
 
-    monkeypatch.setattr(import_module("safedrift.cli.run"), "datetime", Frozen)
+    monkeypatch.setattr(import_module("safedrift.cli.run_command"), "datetime", Frozen)
     monkeypatch.chdir(tmp_path)
     for _ in range(3):
         assert command(*SMALL, "--json").exit_code == 0

@@ -9,9 +9,9 @@ from PIL import Image
 
 import safedrift as sd
 from builders import small_world
-from safedrift.cli.problems import BLOCKS, sparkline
-from safedrift.problems import PROBLEMS, look
-from safedrift.problems.files import load
+from safedrift.cli.problems_command import BLOCKS, sparkline
+from safedrift.problems import PROBLEMS, display
+from safedrift.worldfiles.loading import load
 from test_cli import command
 from test_files import arrays_of, written
 
@@ -186,6 +186,6 @@ def test_picture_and_json_want_a_name():
 
 
 def test_names_of_a_yaml_file_are_in_its_picture():
-    found = look(load(str(ROOT / "examples" / "machine.yaml"), 50))
+    found = display(load(str(ROOT / "examples" / "machine.yaml"), 50))
     assert found.drifts[0].names == ("winter", "summer")
-    assert [scene.name for scene in found.scenes] == ["winter", "summer"]
+    assert [snapshot.name for snapshot in found.snapshots] == ["winter", "summer"]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import naive
 from safedrift import drift
-from safedrift.kernels.worlds import walk_on_simplex
+from safedrift.kernels.probability import walk_on_simplex
 
 BUILDERS = {name: getattr(drift, name) for name in drift.__all__}
 SIZES = [(1, 1), (1, 3), (2, 2), (7, 1), (7, 3), (50, 2), (101, 5), (3, 8)]

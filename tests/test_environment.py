@@ -8,8 +8,8 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import safedrift as sd
+from safedrift.adapters.environment import VERSION, DriftingEnv
 from safedrift.problems import PROBLEMS
-from safedrift.problems.environment import VERSION, DriftingEnv
 
 M = 30
 

@@ -9,7 +9,7 @@ import pytest
 
 import safedrift as sd
 from builders import BUDGETS, audited, broken_identities, linear_world
-from safedrift.experiments.certify import certify
+from safedrift.experiments.certification import certify
 from safedrift.oracles import optimal_policies
 from safedrift.theory import Transcript
 

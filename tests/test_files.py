@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import safedrift as sd
 from builders import dense_weights, small_world
 from safedrift.cli import app
-from safedrift.problems.files import ARRAYS, is_file, load
+from safedrift.worldfiles.loading import ARRAYS, is_file, load
 
 M, N, H, S, A, K = 30, 3, 3, 4, 2, 2
 

@@ -11,12 +11,13 @@ from gymnasium.wrappers import TimeLimit, TransformReward
 from typer.testing import CliRunner
 
 import safedrift as sd
+from safedrift.adapters.environment import DriftingEnv
+from safedrift.adapters.gymnasium_worlds import play_episode
+from safedrift.adapters.toy_text import from_table
 from safedrift.cli import app
-from safedrift.problems.environment import DriftingEnv
 from safedrift.problems.frozen_lake import dry_feet
-from safedrift.problems.gymnasium_worlds import play_episode
-from safedrift.problems.toy_text import from_table
-from safedrift.reports import plots, words
+from safedrift.reports import plots
+from safedrift.reports import summary_text as words
 
 
 class Scripted(gymnasium.Env):

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import safedrift as sd
 from builders import DRIFT_NAMES, FEEDS, assert_agrees_with_twin, own_loop, small_world
-from safedrift.algorithms.parameters import MODES
-from safedrift.kernels import learner
-from safedrift.kernels.memory import make_memory, with_room
+from safedrift.kernels.tabular import propd_ppo as learner
+from safedrift.kernels.tabular.memory import make_memory, with_room
+from safedrift.learners.propd_ppo.parameters import MODES
 
 BUDGETS = sd.Budgets(P=2.0, r=1.0, g=1.0, star=3.0)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from safedrift.kernels import least_squares as ls
+from safedrift.kernels.linear import least_squares as ls
 
 
 def exact_ridge(rows, y, lam):

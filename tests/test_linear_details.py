@@ -17,7 +17,7 @@ from builders import (
     small_world,
     with_evaluation,
 )
-from safedrift.algorithms import engines
+from safedrift.learners.propd_ppo import engines
 
 # ---------------------------------------------------------------- local variation terms
 

@@ -24,9 +24,9 @@ from builders import (
     small_world,
 )
 from builders import build_linear as build
-from safedrift.algorithms.engines import LinearEngine
-from safedrift.algorithms.parameters import MODES
-from safedrift.experiments.simulate import seeds, world_uniforms
+from safedrift.experiments.simulation import seeds, world_uniforms
+from safedrift.learners.propd_ppo.engines import LinearEngine
+from safedrift.learners.propd_ppo.parameters import MODES
 
 # ---------------------------------------------------------------- finite states
 

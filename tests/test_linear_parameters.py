@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import safedrift as sd
-from safedrift.algorithms.linear_parameters import Dimensions, remarks, theorem1, theorem2
-from safedrift.algorithms.parameters import theorem4, tune
-from safedrift.algorithms.parts import LeastSquaresEvaluation, describe
+from safedrift.learners.propd_ppo.components import LeastSquaresEvaluation, describe
+from safedrift.learners.propd_ppo.linear_parameters import Dimensions, remarks, theorem1, theorem2
+from safedrift.learners.propd_ppo.parameters import theorem4, tune
 
 # Chosen so that every root is a short number: √M = 64, √d = 4, √d B_Δ + B_* = 4·4 + 11 = 27.
 SIZES = sd.Sizes(M=4096, H=2, S=5, A=3, K=1)

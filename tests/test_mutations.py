@@ -22,7 +22,7 @@ from builders import (
     small_world,
     twin_transcript,
 )
-from safedrift.theory.checks import RELATIVE
+from safedrift.theory.certificate_rules import RELATIVE
 
 
 def mutant(name, *changes):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import safedrift as sd
-from safedrift.algorithms.parameters import theorem3, theorem4, tune
-from safedrift.algorithms.parts import BernsteinBonus, CountBonus
+from safedrift.learners.propd_ppo.components import BernsteinBonus, CountBonus
+from safedrift.learners.propd_ppo.parameters import theorem3, theorem4, tune
 
 SIZES = sd.Sizes(M=2000, H=5, S=5, A=3, K=1)
 BUDGETS = sd.Budgets(P=4.0, r=2.0, g=2.0, star=19.0)  # B_Δ = 8, B_Δ + B_* = 27

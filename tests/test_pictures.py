@@ -9,15 +9,16 @@ from PIL import Image
 
 import safedrift as sd
 from builders import small_world
-from safedrift.experiments.scenes import (
+from safedrift.display import Display
+from safedrift.experiments.snapshots import (
     expected_quantity,
     learned_policies,
-    telling_episodes,
-    telling_scenes,
+    representative_episodes,
+    representative_snapshots,
 )
-from safedrift.problems import PROBLEMS, Look, look, make
-from safedrift.reports import pictures
-from safedrift.reports.pictures import draw_world
+from safedrift.problems import PROBLEMS, display, make
+from safedrift.reports import world_pictures as pictures
+from safedrift.reports.world_pictures import draw_world
 
 M = 40
 TRADES = [name for name in PROBLEMS if name not in ("random", "adversary", "stationary")]
@@ -41,18 +42,18 @@ def panels(figure, text):
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_look_fits_its_world(name):
     world = make(name, episodes=M)
-    seen = look(world)
-    assert isinstance(seen, Look)
-    assert 1 <= len(seen.scenes) <= 4
-    assert len({scene.name for scene in seen.scenes}) == len(seen.scenes)
-    for scene in seen.scenes:
-        assert 0 <= scene.episode < M
+    seen = display(world)
+    assert isinstance(seen, Display)
+    assert 1 <= len(seen.snapshots) <= 4
+    assert len({snapshot.name for snapshot in seen.snapshots}) == len(seen.snapshots)
+    for snapshot in seen.snapshots:
+        assert 0 <= snapshot.episode < M
     assert seen.drifts
     for drift in seen.drifts:
         assert drift.values.shape == (M, len(drift.names))
         if drift.shares:
             np.testing.assert_allclose(drift.values.sum(axis=1), 1, atol=1e-9)
-    shape = (len(seen.scenes), world.H, world.S, world.A)
+    shape = (len(seen.snapshots), world.H, world.S, world.A)
     for quantity in seen.quantities:
         assert quantity.values.shape in (shape, shape[1:])
         assert np.isfinite(quantity.values).all()
@@ -65,18 +66,18 @@ def test_look_fits_its_world(name):
 def test_telling_episodes_are_different_worlds(name):
     world = make(name, episodes=M)
     _, version = world.distinct
-    assert len(set(version[telling_episodes(world)])) == len(look(world).scenes)
+    assert len(set(version[representative_episodes(world)])) == len(display(world).snapshots)
 
 
 @pytest.mark.parametrize("name", ["maze", "frozen_lake", "cliff_walking"])
 def test_maps_show_start_goal_and_hazards_where_the_world_has_them(name):
     world = make(name, episodes=M)
-    board, scenes = look(world).board, look(world).scenes
+    board, snapshots = display(world).board, display(world).snapshots
     assert world.initial[board.start] == 1
     cells = board.rows * board.columns
     assert cells in (world.S, world.S - 1)
-    for scene, goal in zip(scenes, board.goals, strict=True):
-        today = world.at(scene.episode)
+    for snapshot, goal in zip(snapshots, board.goals, strict=True):
+        today = world.at(snapshot.episode)
         if name == "maze":
             assert today.rewards[0, goal].min() == 1
             assert set(np.flatnonzero(today.utilities[0, 0, :, 0] == 0)) == set(board.hazards)
@@ -88,32 +89,32 @@ def test_maps_show_start_goal_and_hazards_where_the_world_has_them(name):
 
 
 def test_quantities_of_the_trades_on_paper():
-    shelf = look(make("inventory", episodes=M))
+    shelf = display(make("inventory", episodes=M))
     stock, delivered, lost = (quantity.values for quantity in shelf.quantities)
     assert stock[0, 4, 2] == 10  # 4 and two packs of 3
     assert stock[0, 8, 3] == 10  # no more than fits
     assert delivered[0, 8, 3] == 2
-    campaign = [scene.name for scene in shelf.scenes].index("campaign")
+    campaign = [snapshot.name for snapshot in shelf.snapshots].index("campaign")
     assert lost[campaign, 0, 0, 0] == pytest.approx(6)  # all of 10 customers at 0.6
     assert lost[campaign, 0, 10, 0] == 0
-    house = look(make("energy", episodes=M))
+    house = display(make("energy", episodes=M))
     charge, grid, sun = (quantity.values for quantity in house.quantities)
     assert charge[0, 3 * 5 + 1, 0] == 5
     noon = int(np.abs(house.times - 12).argmin())
     s = 1.4 * np.sin(np.pi * (house.times[noon] - 6) / 12)  # under a clear sky
     assert sun[noon, 3 * 5 + 2, 0] == pytest.approx(s)
     np.testing.assert_allclose(grid[noon, 3 * 5 + 2], [-s, 1 - s, 2 - s])
-    room = look(make("thermostat", episodes=M)).quantities
+    room = display(make("thermostat", episodes=M)).quantities
     assert room[0].values.min() >= 10
     assert room[0].values.max() <= 26
     np.testing.assert_allclose(room[1].values[0, 0], [0, 50, 100])
-    road = look(make("driving", episodes=M)).quantities
+    road = display(make("driving", episodes=M)).quantities
     assert (road[0].values[0, 4 * 5 + 3, 0], road[1].values[0, 4 * 5 + 3, 0]) == (3, 5)
     np.testing.assert_array_equal(road[2].values[0, :, 0], np.arange(32) < 4)
-    counter = look(make("queue", episodes=M)).quantities
+    counter = display(make("queue", episodes=M)).quantities
     np.testing.assert_array_equal(counter[1].values[0, 0], [1, 1, 0, 0])  # open, open, closed, ...
     np.testing.assert_array_equal(counter[2].values[0, 0], [0, 1, 0, 1])  # slow, fast, slow, fast
-    clinic = look(make("dosing", episodes=M)).quantities
+    clinic = display(make("dosing", episodes=M)).quantities
     assert [q.values[0, 4, 3] for q in clinic] == [7, 4, 3]  # peak, trough, dose
     assert clinic[0].values[0, 11, 3] == 12  # the end of the scale
     assert clinic[0].band == (0.6 * 8, 8)
@@ -121,12 +122,12 @@ def test_quantities_of_the_trades_on_paper():
 
 def test_comfort_waiting_and_scrap_in_the_look_are_the_utilities_of_the_world():
     room, counter = make("thermostat", episodes=M), make("queue", episodes=M)
-    comfort = look(room).quantities[2].values
+    comfort = display(room).quantities[2].values
     np.testing.assert_allclose(room.at(0).utilities[0], comfort, atol=1e-12)
-    waiting = look(counter).quantities[0]
+    waiting = display(counter).quantities[0]
     np.testing.assert_allclose(counter.at(0).utilities[0], 1 - waiting.values / 8)
     cell = make("blend", episodes=M)
-    orders, wear, scrap = look(cell).quantities
+    orders, wear, scrap = display(cell).quantities
     np.testing.assert_allclose(1 - cell.at(0).utilities[0], scrap.values, atol=1e-12)
     assert scrap.limits[0] == pytest.approx((cell.H - cell.thresholds[0, 0]) / cell.H)
     assert (orders.values[0, 4 * 6 + 5, 0], wear.values[0, 4 * 6 + 5, 0]) == (4, 5)
@@ -142,68 +143,74 @@ def test_what_is_limited_in_a_look_is_what_the_utility_misses(name, quantity, sc
     """Also where somebody else sets the thresholds."""
     world = make(name, episodes=M)
     for b in (world.thresholds, 0.9 * world.thresholds):
-        shown = look(world.with_thresholds(b)).quantities[quantity]
+        shown = display(world.with_thresholds(b)).quantities[quantity]
         missed = scale * (1 - world.at(0).utilities[0])
         np.testing.assert_allclose(shown.values, missed, atol=1e-12)
         np.testing.assert_allclose(shown.limits, scale * (1 - b[0, 0] / world.H))
 
 
 def test_a_day_at_the_airport_begins_at_its_first_hour():
-    assert look(make("departures", M, first=7, horizon=3)).times.tolist() == [7, 8, 9]
+    assert display(make("departures", M, first=7, horizon=3)).times.tolist() == [7, 8, 9]
 
 
 def test_a_goal_that_moves_is_shown_where_it_is():
-    seen = look(make("frozen_lake", episodes=400, goal="moving", moves=1, cycles=0.5))
+    seen = display(make("frozen_lake", episodes=400, goal="moving", moves=1, cycles=0.5))
     assert [drift.label for drift in seen.drifts] == ["ice", "goal"]
-    places = {scene.name: goal for scene, goal in zip(seen.scenes, seen.board.goals, strict=True)}
+    places = {
+        snapshot.name: goal for snapshot, goal in zip(seen.snapshots, seen.board.goals, strict=True)
+    }
     assert places == {"winter": 15, "summer": 3, "in between": 3}
 
 
 def test_look_follows_the_options_of_the_world():
-    counter = look(make("queue", episodes=M, capacity=20, waiting=0.3))
+    counter = display(make("queue", episodes=M, capacity=20, waiting=0.3))
     assert counter.quantities[0].limits[0] == pytest.approx(6)
-    shelf = look(make("inventory", episodes=M, pack=5, capacity=20))
+    shelf = display(make("inventory", episodes=M, pack=5, capacity=20))
     assert shelf.quantities[0].values[0, 4, 2] == 14
-    lake = look(make("frozen_lake", episodes=M, map_name="8x8"))
+    lake = display(make("frozen_lake", episodes=M, map_name="8x8"))
     assert (lake.board.rows, lake.board.columns) == (8, 8)
-    cell = look(make("blend", episodes=M, as_table=True, grades=4))
+    cell = display(make("blend", episodes=M, as_table=True, grades=4))
     assert cell.quantities[1].values.max() == 3
 
 
 def test_world_without_a_trade_gets_the_generic_look():
     world = small_world(M=M, K=2, drift="linear")
     world.name = "mine.npz"
-    seen = look(world)
-    assert [scene.name for scene in seen.scenes] == ["scenario 1", "scenario 2", "scenario 3"]
-    for i, scene in enumerate(seen.scenes):
-        today = world.at(scene.episode)
+    seen = display(world)
+    assert [snapshot.name for snapshot in seen.snapshots] == [
+        "scenario 1",
+        "scenario 2",
+        "scenario 3",
+    ]
+    for i, snapshot in enumerate(seen.snapshots):
+        today = world.at(snapshot.episode)
         np.testing.assert_array_equal(seen.quantities[0].values[i], today.rewards)
         for k in range(2):
             np.testing.assert_array_equal(seen.quantities[1 + k].values[i], today.utilities[k])
             assert seen.quantities[1 + k].limits[i] == today.thresholds[k] / world.H
 
 
-# ---------------------------------------------------------------- scenes
+# ---------------------------------------------------------------- snapshots
 
 
 def test_best_policies_of_the_scenes_reach_value_and_threshold():
     world = make("energy", episodes=M)
-    scenes = telling_scenes(world)
-    for scene, d in zip(scenes.look.scenes, scenes.best, strict=True):
-        today = world.at(scene.episode)
+    snapshots = representative_snapshots(world)
+    for snapshot, d in zip(snapshots.display.snapshots, snapshots.best, strict=True):
+        today = world.at(snapshot.episode)
         best = sd.solve(today)
         assert (d * today.rewards).sum() == pytest.approx(best.value)
         assert (d * today.utilities[0]).sum() >= today.thresholds[0] - 1e-9
-    assert scenes.learned is None
+    assert snapshots.learned is None
 
 
 def test_expected_quantity_is_the_mean_of_simulated_days():
     world = make("queue", episodes=M)
-    scenes = telling_scenes(world)
-    waiting = expected_quantity(scenes.look.quantities[0], scenes.best)
+    snapshots = representative_snapshots(world)
+    waiting = expected_quantity(snapshots.display.quantities[0], snapshots.best)
     rng = np.random.default_rng(2)
     i, N = 2, 4_000
-    today = world.at(scenes.look.scenes[i].episode)
+    today = world.at(snapshots.display.snapshots[i].episode)
     policy, P = sd.solve(today).policy, today.dense_transitions()
     x = np.full(N, 2)
     for h in range(world.H):
@@ -241,7 +248,7 @@ def test_averaged_policy_visits_as_often_as_its_episodes_on_average():
 def test_policies_of_another_shape_are_refused():
     world = make("maze", episodes=M)
     with pytest.raises(ValueError, match=re.escape("learned must be an array of shape (3, 12, 25")):
-        telling_scenes(world, np.ones((2, 12, 25, 4)) / 4)
+        representative_snapshots(world, np.ones((2, 12, 25, 4)) / 4)
 
 
 # ---------------------------------------------------------------- pictures
@@ -250,7 +257,7 @@ def test_policies_of_another_shape_are_refused():
 @pytest.mark.parametrize("name", ["maze", "energy", "random"])
 def test_picture_is_written_small_and_not_blank(name, tmp_path):
     world = make(name, episodes=M)
-    shape = (len(look(world).scenes), world.H, world.S, world.A)
+    shape = (len(display(world).snapshots), world.H, world.S, world.A)
     path = draw_world(world, sd.describe(world), tmp_path / "a.png", np.full(shape, 1 / world.A))
     assert path == tmp_path / "a.png"
     assert path.stat().st_size < 150_000
@@ -265,8 +272,8 @@ def test_picture_is_written_small_and_not_blank(name, tmp_path):
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_every_problem_has_a_picture_with_names_and_units(name, figures):
     world = make(name, episodes=M)
-    seen = look(world)
-    shape = (len(seen.scenes), world.H, world.S, world.A)
+    seen = display(world)
+    shape = (len(seen.snapshots), world.H, world.S, world.A)
     draw_world(world, sd.describe(world), "unused.png", np.full(shape, 1 / world.A))
     (figure,) = figures
     for ax in figure.axes:
@@ -274,7 +281,7 @@ def test_every_problem_has_a_picture_with_names_and_units(name, figures):
     for drift in seen.drifts:
         assert len(panels(figure, drift.label)) == 1
     maps = [ax for ax in figure.axes if ax.images]
-    assert len(maps) == (2 * len(seen.scenes) if seen.board else 0)
+    assert len(maps) == (2 * len(seen.snapshots) if seen.board else 0)
     for quantity in () if seen.board else seen.quantities:
         (ax,) = panels(figure, quantity.label)
         assert ax.get_xlabel() == seen.step
@@ -285,10 +292,10 @@ def test_lines_drawn_are_the_expected_quantities_of_both_policies(figures):
     shape = (3, world.H, world.S, world.A)
     learned = np.random.default_rng(0).dirichlet(np.ones(world.A), shape[:3])
     draw_world(world, sd.describe(world), "unused.png", learned)
-    scenes = telling_scenes(world, learned)
-    for quantity in scenes.look.quantities:
+    snapshots = representative_snapshots(world, learned)
+    for quantity in snapshots.display.quantities:
         (ax,) = panels(figures[0], quantity.label)
-        for style, measures in (("-", scenes.best), ("--", scenes.learned)):
+        for style, measures in (("-", snapshots.best), ("--", snapshots.learned)):
             lines = [line for line in ax.lines if line.get_linestyle() == style]
             drawn = np.array([line.get_ydata() for line in lines if line.get_xdata().size > 2])
             np.testing.assert_allclose(drawn, expected_quantity(quantity, measures))
@@ -314,10 +321,10 @@ def test_panels_of_drift_multiplier_and_gap_show_their_arrays(figures):
 def test_map_shows_the_visits_of_the_best_policy(figures):
     world = make("maze", episodes=M)
     draw_world(world, sd.describe(world), "unused.png")
-    scenes = telling_scenes(world)
+    snapshots = representative_snapshots(world)
     images = [ax.images[0].get_array() for ax in figures[0].axes if ax.images]
-    assert len(images) == len(scenes.look.scenes)
-    for image, d in zip(images, scenes.best, strict=True):
+    assert len(images) == len(snapshots.display.snapshots)
+    for image, d in zip(images, snapshots.best, strict=True):
         visits = d.sum(axis=(0, 2)).reshape(5, 5)
         np.testing.assert_allclose(image, visits.clip(pictures.RARE))
 

@@ -17,11 +17,11 @@ from safedrift import (
     solve,
     variation,
 )
+from safedrift.adapters.environment import DriftingEnv
 from safedrift.models import DriftingWorld, refined
 from safedrift.oracles import evaluate_episodes, spread
-from safedrift.problems import PROBLEMS, make, story
+from safedrift.problems import PROBLEMS, documentation, make
 from safedrift.problems.blend import SIMULATORS
-from safedrift.problems.environment import DriftingEnv
 
 M = 40
 HEADINGS = (
@@ -92,7 +92,7 @@ def test_same_seed_same_world(name):
 
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_problem_is_described_under_the_same_headings(name):
-    text = story(name)
+    text = documentation(name)
     # A heading is a line at the margin whose next line is indented.
     headings = re.findall(r"^(\S.*)\n {4}\S", text, flags=re.MULTILINE)
     for heading in HEADINGS:
@@ -102,7 +102,7 @@ def test_problem_is_described_under_the_same_headings(name):
 
 
 def section(name, heading):
-    text = story(name) + "\n"
+    text = documentation(name) + "\n"
     found = re.search(rf"^{heading}\n((?: {{4}}.*\n)+)", text, flags=re.MULTILINE)
     return " ".join(found[1].split())
 
@@ -208,7 +208,7 @@ def test_unknown_option_is_answered_with_the_known_ones(name):
     assert "'episodes'" not in str(error.value)
 
 
-@pytest.mark.parametrize("call", [make, story])
+@pytest.mark.parametrize("call", [make, documentation])
 def test_unknown_problem_is_answered_with_the_known_ones(call):
     known = ", ".join(repr(name) for name in PROBLEMS)
     with pytest.raises(ValueError, match=rf"problem must be one of {known}; got 'labyrinth'"):

@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 from safedrift import PROPDPPO, Slater, evaluate, optima, simulate, solve, variation
 from safedrift.cli import app
 from safedrift.problems import PROBLEMS, make
-from safedrift.problems._recorded import columns, day_of_episode
 from safedrift.problems.commute import road_shares, seattle
 from safedrift.problems.departures import poor_share, recorded, traffic
+from safedrift.problems.recorded_data import columns, day_of_episode
 from test_problems import assert_same_world, refused
 from test_trades import Driving, dense_row, section
 
@@ -114,7 +114,7 @@ def test_days_are_spread_evenly_or_at_a_given_pace():
 def no_packages(monkeypatch):
     seattle.cache_clear()
     recorded.cache_clear()
-    monkeypatch.setattr("safedrift.problems._recorded.find_spec", lambda package: None)
+    monkeypatch.setattr("safedrift.problems.recorded_data.find_spec", lambda package: None)
     yield
     seattle.cache_clear()
     recorded.cache_clear()

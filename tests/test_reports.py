@@ -13,8 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safedrift.experiments.run import Run
-from safedrift.reports import page, pictures, plots, words, write_page
+from safedrift.reports import page, plots, write_page
+from safedrift.reports import summary_text as words
+from safedrift.reports import world_pictures as pictures
+from safedrift.results.run import Run
 
 VOID = {"meta"}
 LOADING = {"src", "href", "srcset", "data", "action", "poster", "background"}
@@ -292,7 +294,7 @@ def test_failed_write_keeps_the_old_page(tmp_path, monkeypatch, step):
 
 def test_pages_read_stored_results_only():
     allowed = (
-        "safedrift._check", "safedrift.experiments.run", "safedrift.reports",
+        "safedrift._check", "safedrift.results.run", "safedrift.reports",
         "safedrift.theory.certificates",
     )  # fmt: skip
     pages = set(Path(page.__file__).parent.glob("*.py")) - {Path(pictures.__file__)}

@@ -10,7 +10,7 @@ import safedrift as sd
 from builders import own_loop, small_world
 from safedrift.kernels import simulation
 
-module = sys.modules["safedrift.experiments.simulate"]  # the function hides the module
+module = sys.modules["safedrift.experiments.simulation"]  # the function hides the module
 
 
 def agent_for(world, **overrides):

@@ -10,7 +10,7 @@ import safedrift as sd
 from conftest import as_lists, dense, random_cmdp, random_scenarios, rebuilt
 from safedrift import DriftingCMDP, TabularCMDP, drift, evaluate, optima, solve
 from safedrift.oracles import chunks, evaluate_episodes, safest_utilities
-from safedrift.oracles.solve import _solve_lines
+from safedrift.oracles.optimality import _solve_lines
 
 # ---------------------------------------------------------------- plain twins
 

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 import safedrift as sd
-from safedrift.problems.cliff_walking import cliff_walking, on_the_path, one_step
-from safedrift.problems.frozen_lake import dry_feet, frozen_lake
-from safedrift.problems.taxi import taxi
-from safedrift.problems.toy_text import from_table, thawing
+from safedrift.adapters.toy_text import from_table, thawing
+from safedrift.problems.cliff_walking import build as cliff_walking
+from safedrift.problems.cliff_walking import on_the_path, one_step
+from safedrift.problems.frozen_lake import build as frozen_lake
+from safedrift.problems.frozen_lake import dry_feet
+from safedrift.problems.taxi import build as taxi
 
 LOOSE = 0.01  # a threshold that every policy meets
 

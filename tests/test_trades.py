@@ -9,8 +9,8 @@ import pytest
 
 from safedrift import PROPDPPO, Slater, budgets, evaluate, optima, simulate, solve, variation
 from safedrift.models import DriftingCMDP, TabularCMDP
-from safedrift.problems import make, story
-from safedrift.problems._outcomes import outcomes
+from safedrift.models.outcomes import outcomes
+from safedrift.problems import documentation, make
 from test_problems import assert_same_world, refused
 
 M = 40
@@ -28,7 +28,7 @@ TRADES = {
 
 
 def section(name, heading):
-    found = re.search(rf"^{heading}\n((?: {{4}}.*\n)+)", story(name), flags=re.MULTILINE)
+    found = re.search(rf"^{heading}\n((?: {{4}}.*\n)+)", documentation(name), flags=re.MULTILINE)
     return " ".join(found[1].split())
 
 

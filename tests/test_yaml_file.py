@@ -15,8 +15,9 @@ from typer.testing import CliRunner
 import safedrift as sd
 from builders import dense_weights
 from safedrift.cli import app
-from safedrift.problems import yaml_file, yaml_text
-from safedrift.problems.files import is_file, load
+from safedrift.worldfiles import yaml_text
+from safedrift.worldfiles import yaml_worlds as yaml_file
+from safedrift.worldfiles.loading import is_file, load
 
 GUIDE = Path(__file__).parents[1] / "docs" / "your-own-world.md"
 

@@ -6,19 +6,11 @@ thresholds change from episode to episode, with exact dynamic regret and constra
 
 from safedrift import oracles, problems, theory
 from safedrift._version import __version__
-from safedrift.algorithms import (
-    PROPDPPO,
-    Budgets,
-    LocalBudgets,
-    Parameters,
-    Sizes,
-    Slater,
-    theorem1,
-    theorem2,
-    theorem3,
-    theorem4,
-)
-from safedrift.experiments import Run, certify, simulate
+from safedrift.adapters.gymnasium_worlds import GymnasiumWorld, from_gymnasium
+from safedrift.adapters.transitions import Transition
+from safedrift.experiments import certify, simulate
+from safedrift.knowledge import Budgets, LocalBudgets, Sizes, Slater
+from safedrift.learners import PROPDPPO, Parameters, theorem1, theorem2, theorem3, theorem4
 from safedrift.models import (
     DriftingCMDP,
     LinearKernelCMDP,
@@ -41,8 +33,7 @@ from safedrift.oracles import (
     solve,
     variation,
 )
-from safedrift.problems.gymnasium_worlds import GymnasiumWorld, from_gymnasium
-from safedrift.problems.transitions import Transition
+from safedrift.results import Run
 
 __all__ = [
     "PROPDPPO",

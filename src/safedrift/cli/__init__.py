@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import typer
 
-from safedrift.cli.certify import certify
-from safedrift.cli.problems import problems
-from safedrift.cli.report import report
-from safedrift.cli.run import run
-from safedrift.cli.theory import theory
+from safedrift.cli.certify_command import certify
+from safedrift.cli.problems_command import problems
+from safedrift.cli.report_command import report
+from safedrift.cli.run_command import run
+from safedrift.cli.theory_command import theory
 
 __all__ = ["app", "main"]
 

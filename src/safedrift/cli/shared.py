@@ -22,8 +22,8 @@ from rich.progress import (
 )
 
 if TYPE_CHECKING:
+    from safedrift.adapters.gymnasium_worlds import GymnasiumWorld
     from safedrift.models import DriftingWorld
-    from safedrift.problems.gymnasium_worlds import GymnasiumWorld
 
 err = Console(stderr=True)
 
@@ -101,7 +101,7 @@ def build(
     """Build a named world, or load one from a file of the user's own."""
     from safedrift import _check
     from safedrift.problems import make
-    from safedrift.problems.files import is_file, load
+    from safedrift.worldfiles.loading import is_file, load
 
     if not is_file(problem):
         return make(problem, 20_000 if episodes is None else episodes, seed, **options)

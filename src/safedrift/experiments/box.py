@@ -14,10 +14,10 @@ import numpy as np
 
 from safedrift import _check
 from safedrift._check import FloatArray, IntArray
-from safedrift.algorithms.engines import BoxEngine
 from safedrift.kernels import simulation
+from safedrift.learners.propd_ppo.engines import BoxEngine
 from safedrift.models import LinearKernelCMDP, refined
-from safedrift.models.steps import first_point, next_point, signals
+from safedrift.models.stepping import first_point, next_point, signals
 from safedrift.oracles import Optima, evaluate_episodes, optima
 
 __all__ = ["Refinement", "box_uniforms", "finer", "play_on_box"]

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from safedrift._check import FloatArray
-from safedrift.algorithms import PROPDPPO
-from safedrift.algorithms.engines import Engine
-from safedrift.experiments.run import Run, info_of, make_run
+from safedrift.adapters.gymnasium_worlds import GymnasiumWorld, play_episode
 from safedrift.kernels import simulation
+from safedrift.learners import PROPDPPO
+from safedrift.learners.propd_ppo.engines import Engine
 from safedrift.models import DriftingWorld
 from safedrift.oracles import Optima, variation
-from safedrift.problems.gymnasium_worlds import GymnasiumWorld, play_episode
+from safedrift.results.run import Run, info_of, make_run
 
 __all__ = ["measured_run", "observed_run", "play_in_environment"]
 

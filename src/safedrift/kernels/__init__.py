@@ -11,12 +11,12 @@ from pathlib import Path
 
 
 def _drop_stale_cache(folder: Path) -> None:
-    sources = sorted(folder.glob("*.py"))
+    sources = sorted(folder.rglob("*.py"))
     digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()
     stamp = folder / "__pycache__" / "kernels.sha256"
     with contextlib.suppress(OSError):  # a read-only installation does not change
         if not stamp.exists() or stamp.read_text() != digest:
-            for entry in stamp.parent.glob("*.nbi"):
+            for entry in folder.rglob("*.nbi"):
                 entry.unlink(missing_ok=True)
             stamp.parent.mkdir(exist_ok=True)
             stamp.write_text(digest)
@@ -27,4 +27,4 @@ _drop_stale_cache(Path(__file__).parent)
 
 def compiled(entry: str = "simulation.play") -> bool:
     """Whether an entry point is in the cache, so that a first run need not compile it."""
-    return any((Path(__file__).parent / "__pycache__").glob(f"{entry}-*.nbi"))
+    return any(Path(__file__).parent.rglob(f"{entry}-*.nbi"))

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from safedrift.kernels import learner, linear
+from safedrift.kernels.linear import propd_ppo as linear
+from safedrift.kernels.tabular import propd_ppo as learner
 from safedrift.kernels.types import FloatArray, jit, jit_inline, jit_open
 
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from safedrift import _check
 from safedrift._check import FloatArray
-from safedrift.kernels.worlds import walk_on_simplex
+from safedrift.kernels.probability import walk_on_simplex
 
 __all__ = [
     "abrupt",

@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from safedrift import _check
 from safedrift._check import FloatArray, IntArray
+from safedrift.kernels.probability import running_sums
 from safedrift.kernels.types import Path, Successors, World
-from safedrift.kernels.worlds import running_sums
 from safedrift.models.linear import LinearKernelCMDP
 from safedrift.models.reductions import linear_kernel_of
 from safedrift.models.tabular import (

@@ -1,9 +1,8 @@
 """What is true: exact values, constrained optima, variation budgets. Learners never see this."""
 
-from safedrift.oracles.budgets import Variation, block_sums, budgets, local_budgets, variation
-from safedrift.oracles.describe import Description, describe, free_values, spread
-from safedrift.oracles.occupancy import expected, occupancy
-from safedrift.oracles.solve import (
+from safedrift.oracles.description import Description, describe, free_values, spread
+from safedrift.oracles.occupancies import expected, occupancy
+from safedrift.oracles.optimality import (
     Optima,
     Optimum,
     evaluate,
@@ -13,6 +12,7 @@ from safedrift.oracles.solve import (
     safest_utilities,
     solve,
 )
+from safedrift.oracles.variations import Variation, block_sums, budgets, local_budgets, variation
 
 __all__ = [
     "Description",

@@ -1,6 +1,6 @@
 """Climb a ladder whose good side an adversary changes as soon as it may have been found.
 
-Story
+Description
     The worst cases in the proofs about learning in a drifting world hide one good action in a chain
     and move it as soon as it may have been found. Here two worlds alternate: in the first the first
     direction leads up, in the second the last one. Trying is an effort, and efforts are rationed.
@@ -44,12 +44,12 @@ import numpy as np
 
 from safedrift import _check
 from safedrift.models import DriftingCMDP, Successors, TabularCMDP, drift, from_costs
-from safedrift.problems._outcomes import certain, outcomes
+from safedrift.models.outcomes import certain, outcomes
 
 _FALL = 0.1  # probability to fall from the top while resting there
 
 
-def adversary(
+def build(
     episodes: int = 20_000,
     seed: int = 0,
     *,
@@ -60,7 +60,7 @@ def adversary(
     efforts: float = 1.5,
     period: int | None = None,
 ) -> DriftingCMDP:
-    """Return the ladder; see the module for its story. `seed` is not used: nothing here is random.
+    """Return the ladder; see the module for its description. `seed` is not used: nothing here is random.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Run a milling cell whose true behaviour is an unknown, drifting blend of four simulators.
 
-Story
+Description
     A milling cell works off a queue of orders. Cutting wears the tool, and a worn tool makes scrap,
     the more the faster it cuts. The planners own four simulators of the cell, each fitted to one
     kind of week: steel or alloy on the machine, few or many orders coming in. A real shift is a
@@ -45,17 +45,17 @@ from scipy.sparse import csr_array, kron, vstack
 
 from safedrift import _check
 from safedrift._check import FloatArray
-from safedrift.models import DriftingCMDP, DriftingWorld, Successors, TabularCMDP, from_costs
-from safedrift.problems._look import (
+from safedrift.display import (
+    Display,
     Drifting,
-    Look,
     Quantity,
-    Scene,
+    Snapshot,
     allowed_per_step,
     chosen,
     last_peak,
     shares,
 )
+from safedrift.models import DriftingCMDP, DriftingWorld, Successors, TabularCMDP, from_costs
 from safedrift.problems.random import DRIFTS
 
 _ACTIONS = 4
@@ -67,7 +67,7 @@ _COME = {"few": (0.7, 0.3, 0.0), "many": (0.1, 0.4, 0.5)}  # probability of 0, 1
 SIMULATORS = (("steel", "few"), ("steel", "many"), ("alloy", "many"), ("alloy", "few"))
 
 
-def blend(
+def build(
     episodes: int = 20_000,
     seed: int = 0,
     *,
@@ -78,7 +78,7 @@ def blend(
     drift: str = "periodic",
     as_table: bool = False,
 ) -> DriftingWorld:
-    """Return the milling cell; see the module for its story.
+    """Return the milling cell; see the module for its description.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def blend(
     return world if as_table else world.as_linear_kernel()
 
 
-def look(world: DriftingWorld) -> Look:
+def display(world: DriftingWorld) -> Display:
     """Return a shift as the planners see it: orders waiting, wear of the tool, scrap."""
     if isinstance(world, DriftingCMDP):
         weights = shares(world.transition_path, len(SIMULATORS))
@@ -117,19 +117,19 @@ def look(world: DriftingWorld) -> Look:
         weights = world.theta[:, 0]
     names = tuple(f"{material}, {demand} orders" for material, demand in SIMULATORS)
     seen = [n for n in range(len(names)) if weights[:, n].any()]
-    scenes = [Scene(names[n], last_peak(weights[:, n])) for n in seen]
-    grades = chosen(world, blend, "grades")
+    snapshots = [Snapshot(names[n], last_peak(weights[:, n])) for n in seen]
+    grades = chosen(world, build, "grades")
     waiting, wear = np.divmod(np.arange(world.S)[:, None], grades)
     shape = (world.H, world.S, world.A)
-    return Look(
-        tuple(scenes),
+    return Display(
+        tuple(snapshots),
         (Drifting("kind of week", names, weights),),
         (
             Quantity("orders waiting", np.broadcast_to(waiting, shape)),
             Quantity(f"wear of the tool, 0 to {grades - 1}", np.broadcast_to(wear, shape)),
             Quantity(
                 "scrap, pieces per hour", _signals(world.S // grades - 1, grades, world.H)[1],
-                limits=allowed_per_step(world, scenes), wanted="allowed on average",
+                limits=allowed_per_step(world, snapshots), wanted="allowed on average",
             ),
         ),
         step="hour of the shift",

@@ -1,6 +1,6 @@
 """Gymnasium's CliffWalking where rain makes the edge slippery: get home, do not fall.
 
-Story
+Description
     The grid of Gymnasium's CliffWalking-v1. The shortest way home leads along the edge of a cliff;
     who falls starts again at the beginning. In dry weather every step goes where it is meant to; in
     rain it goes to either side in two of three cases.
@@ -33,13 +33,13 @@ from __future__ import annotations
 import numpy as np
 
 from safedrift import _check
+from safedrift.adapters.toy_text import from_table, thawing
+from safedrift.adapters.transitions import Transition
+from safedrift.display import Board, Display, Drifting, Snapshot, last_peak, shares
 from safedrift.models import DriftingCMDP
-from safedrift.problems._look import Board, Drifting, Look, Scene, last_peak, shares
-from safedrift.problems.toy_text import from_table, thawing
-from safedrift.problems.transitions import Transition
 
 
-def cliff_walking(
+def build(
     episodes: int = 20_000,
     seed: int = 0,
     *,
@@ -47,7 +47,7 @@ def cliff_walking(
     falls: float = 0.1,
     cycles: float = 2.0,
 ) -> DriftingCMDP:
-    """Return the cliff; see the module for its story. `seed` is not used: nothing is random."""
+    """Return the cliff; see the module for its description. `seed` is not used: nothing is random."""
     M = _check.integer("episodes", episodes)
     H = _check.integer("horizon", horizon, lower=2)
     falls = _check.positive("falls", falls, upper=H, closed=False)
@@ -59,19 +59,19 @@ def cliff_walking(
     return DriftingCMDP(ground, thawing(M, cycles), thresholds=np.full((M, 1), H - falls))
 
 
-def look(world: DriftingCMDP) -> Look:
+def display(world: DriftingCMDP) -> Display:
     """Return the cliff from above: the edge, home, and where the best policy walks."""
     weights = shares(world.transition_path, 2)
-    scenes = (
-        Scene("rain", last_peak(weights[:, 0])),
-        Scene("dry", last_peak(weights[:, 1])),
-        Scene("showers", last_peak(-np.abs(weights[:, 0] - 0.5))),
+    snapshots = (
+        Snapshot("rain", last_peak(weights[:, 0])),
+        Snapshot("dry", last_peak(weights[:, 1])),
+        Snapshot("showers", last_peak(-np.abs(weights[:, 0] - 0.5))),
     )
     rows, columns = 4, 12
     start = int(world.initial.argmax())  # bottom left; the cliff lies between it and home
     home = rows * columns - 1
     board = Board(rows, columns, start, (home,) * 3, np.arange(start + 1, home), "cliff", "home")
-    return Look(scenes, (Drifting("weather", ("rain", "dry"), weights),), board=board)
+    return Display(snapshots, (Drifting("weather", ("rain", "dry"), weights),), board=board)
 
 
 def on_the_path(step: Transition) -> float:

@@ -1,6 +1,6 @@
 """Follow a car on the way to work, four years long, under the recorded weather of Seattle.
 
-Story
+Description
     The commuter of `driving` lives in Seattle, where traffic is denser. What the road is like on a
     day follows from what a weather station wrote down on that day: rain, frost and wind from
     1 January 2012 to 31 December 2015, 1461 days. An episode is a trip.
@@ -51,17 +51,17 @@ import numpy as np
 
 from safedrift import _check
 from safedrift._check import FloatArray
+from safedrift.display import Display
 from safedrift.models import DriftingCMDP
-from safedrift.problems._look import Look
-from safedrift.problems._recorded import columns, day_of_episode
 from safedrift.problems.driving import road, trip
+from safedrift.problems.recorded_data import columns, day_of_episode
 
 _FROST = 2.0  # °C of the air, below which a wet road freezes
 _HOAR = 0.3  # share of the road that frost makes icy without any rain
 _DRYING, _WIND = 1.0, 0.54  # mm per day in calm air, and how much more per m/s of wind
 
 
-def commute(
+def build(
     episodes: int = 20_000,
     seed: int = 0,
     *,
@@ -71,7 +71,7 @@ def commute(
     misses: float = 0.1,
     episodes_per_day: int | None = None,
 ) -> DriftingCMDP:
-    """Return the road; see the module for its story. `seed` is not used: nothing here is random.
+    """Return the road; see the module for its description. `seed` is not used: nothing here is random.
 
     Parameters
     ----------
@@ -88,9 +88,9 @@ def commute(
     return road(weather[day], gaps=gaps, speeds=speeds, horizon=horizon, misses=misses)
 
 
-def look(world: DriftingCMDP) -> Look:
+def display(world: DriftingCMDP) -> Display:
     """Return a trip as the commuter sees it, on a dry day, the wettest and the iciest."""
-    return trip(world, commute)
+    return trip(world, build)
 
 
 @cache

@@ -1,6 +1,6 @@
 """Hold departing flights at the gate or let them taxi, at a New York airport through all of 2013.
 
-Story
+Description
     Flights become ready for departure by the recorded timetable of EWR, JFK or LGA. In every hour
     the tower decides how many may push back and whether the runway serves departures first. A
     flight that is held at its gate is late; in the queue before the runway it is late as well, and
@@ -63,19 +63,19 @@ import numpy as np
 
 from safedrift import _check
 from safedrift._check import FloatArray, IntArray
-from safedrift.models import DriftingCMDP, Successors, TabularCMDP
-from safedrift.problems._look import (
+from safedrift.display import (
+    Display,
     Drifting,
-    Look,
     Quantity,
-    Scene,
+    Snapshot,
     allowed_per_step,
     chosen,
     last_peak,
     shares,
 )
-from safedrift.problems._outcomes import binomial, certain, outcomes
-from safedrift.problems._recorded import columns, day_of_episode
+from safedrift.models import DriftingCMDP, Successors, TabularCMDP
+from safedrift.models.outcomes import binomial, certain, outcomes
+from safedrift.problems.recorded_data import columns, day_of_episode
 
 AIRPORTS = ("EWR", "JFK", "LGA")
 
@@ -88,7 +88,7 @@ _DELAY = 0.8  # weight of delay in the reward
 _VISIBILITY, _GUST, _RAIN = 3.0, 35.0, 0.1  # miles, mph, inches per hour
 
 
-def departures(
+def build(
     episodes: int = 20_000,
     seed: int = 0,
     *,
@@ -101,7 +101,7 @@ def departures(
     waiting: float = 0.1,
     episodes_per_day: int | None = None,
 ) -> DriftingCMDP:
-    """Return the airport; see the module for its story. `seed` is not used: nothing here is random.
+    """Return the airport; see the module for its description. `seed` is not used: nothing here is random.
 
     Parameters
     ----------
@@ -144,22 +144,22 @@ def departures(
     return DriftingCMDP(scenarios, weights, thresholds=np.full((M, 1), threshold))
 
 
-def look(world: DriftingCMDP) -> Look:
+def display(world: DriftingCMDP) -> Display:
     """Return a day as the tower sees it: aircraft held and in the queue, and the runway."""
     options = ("group", "taxiway", "first")
-    group, taxiway, first = (chosen(world, departures, option) for option in options)
+    group, taxiway, first = (chosen(world, build, option) for option in options)
     four = shares(world.transition_path, 4).reshape(world.M, 2, 2)  # traffic, weather
     demand, weather = four.sum(axis=2), four.sum(axis=1)
     late = world.M // 2  # where a learner has seen the like before
-    scenes = (
-        Scene("a quiet day", last_peak(demand[:, 0], late)),
-        Scene("a busy day", last_peak(demand[:, 1], late)),
-        Scene("poor weather", last_peak(weather[:, 1], late)),
+    snapshots = (
+        Snapshot("a quiet day", last_peak(demand[:, 0], late)),
+        Snapshot("a busy day", last_peak(demand[:, 1], late)),
+        Snapshot("poor weather", last_peak(weather[:, 1], late)),
     )
     held, queued = np.divmod(np.arange(world.S)[:, None], taxiway + 1)
     shape = (world.H, world.S, world.A)
-    return Look(
-        scenes,
+    return Display(
+        snapshots,
         (
             Drifting("traffic", ("quietest day", "busiest day"), demand),
             Drifting("hours", ("clear", "poor"), weather),
@@ -169,7 +169,7 @@ def look(world: DriftingCMDP) -> Look:
             Quantity(
                 "queue at the runway, aircraft",
                 np.broadcast_to(group * queued, shape),
-                limits=allowed_per_step(world, scenes) * taxiway * group,
+                limits=allowed_per_step(world, snapshots) * taxiway * group,
                 wanted="allowed on average",
             ),
             Quantity("departures first, share of days", np.broadcast_to(1.0 - _SHARED, shape)),

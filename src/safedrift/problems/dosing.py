@@ -1,6 +1,6 @@
 """Dose a drug so that it works and stays in the safe range, for patients who change.
 
-Story
+Description
     A clinic gives a drug every few hours. It works only if enough of it is in the blood, and too
     much of it does harm. The patients change over the months, in how fast they clear the drug and
     in how strongly they respond to it. An episode is the stay of one patient; the population
@@ -41,16 +41,16 @@ import numpy as np
 
 from safedrift import _check
 from safedrift._check import FloatArray
+from safedrift.display import Display, Drifting, Quantity, Snapshot, last_peak, shares
 from safedrift.models import DriftingCMDP, Successors, TabularCMDP, drift, from_costs
-from safedrift.problems._look import Drifting, Look, Quantity, Scene, last_peak, shares
-from safedrift.problems._outcomes import binomial, certain, outcomes
+from safedrift.models.outcomes import binomial, certain, outcomes
 
 _KEEP = (0.5, 0.65, 0.8)  # rapid, normal, slow metabolisers
 _HALF = (0.6, 0.9)  # peak of half effect, sensitive and tolerant, as a share of the safe limit
 _HILL = 4
 
 
-def dosing(
+def build(
     episodes: int = 20_000,
     seed: int = 0,
     *,
@@ -60,7 +60,7 @@ def dosing(
     harm: float = 0.25,
     step: float = 0.005,
 ) -> DriftingCMDP:
-    """Return the clinic; see the module for its story.
+    """Return the clinic; see the module for its description.
 
     Parameters
     ----------
@@ -101,22 +101,22 @@ def dosing(
     )  # fmt: skip
 
 
-def look(world: DriftingCMDP) -> Look:
+def display(world: DriftingCMDP) -> Display:
     """Return a stay as the clinic sees it: peak, trough and dose, beside the safe range."""
     clears = shares(world.transition_path, len(_KEEP))
     responds = shares(world.reward_path, len(_KEEP))[:, : len(_HALF)]
     half = world.M // 2  # by then a learner has seen something
     stays = (clears @ np.array(_KEEP))[half:]  # part of the drug that stays until the next dose
-    scenes = (
-        Scene("clears fastest", half + last_peak(-stays)),
-        Scene("clears slowest", half + last_peak(stays)),
+    snapshots = (
+        Snapshot("clears fastest", half + last_peak(-stays)),
+        Snapshot("clears slowest", half + last_peak(stays)),
     )
     S, shape = world.S, (world.H, world.S, world.A)
     trough, limit = np.arange(S)[:, None], _limit(S)
     peak = np.minimum(trough + np.arange(world.A), S - 1)
     window = (_HALF[0] * limit, float(limit))
-    return Look(
-        scenes,
+    return Display(
+        snapshots,
         (
             Drifting("clearance", ("rapid", "normal", "slow"), clears),
             Drifting("response", ("sensitive", "tolerant"), responds),

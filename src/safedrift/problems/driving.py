@@ -1,6 +1,6 @@
 """Follow a car as fast as the weather allows without coming too close.
 
-Story
+Description
     A commuter follows another car in stop-and-go traffic and chooses the speed. The faster, the
     sooner home; but the car ahead is moody, and on a wet or icy road braking takes longer. A near
     miss ends in an emergency stop. The weather follows the seasons, with sudden storms. An episode
@@ -44,24 +44,24 @@ import numpy as np
 
 from safedrift import _check
 from safedrift._check import FloatArray
-from safedrift.models import DriftingCMDP, Successors, TabularCMDP, drift, from_costs
-from safedrift.problems._look import (
+from safedrift.display import (
+    Display,
     Drifting,
-    Look,
     Quantity,
-    Scene,
+    Snapshot,
     allowed_per_step,
     chosen,
     last_peak,
     shares,
 )
-from safedrift.problems._outcomes import certain, outcomes
+from safedrift.models import DriftingCMDP, Successors, TabularCMDP, drift, from_costs
+from safedrift.models.outcomes import certain, outcomes
 
 _GRIP = ((1.0, 1.0), (0.7, 0.9), (0.4, 0.8))  # to brake and to accelerate: dry, wet, ice
 _LEAD = np.array([0.3, 0.4, 0.3])  # the car ahead is slower, as usual, faster
 
 
-def driving(
+def build(
     episodes: int = 20_000,
     seed: int = 0,
     *,
@@ -72,7 +72,7 @@ def driving(
     period: float | None = None,
     storms: int = 3,
 ) -> DriftingCMDP:
-    """Return the road; see the module for its story.
+    """Return the road; see the module for its description.
 
     Parameters
     ----------
@@ -114,21 +114,21 @@ def road(
     return DriftingCMDP(scenarios, weather, thresholds=np.full((len(weather), 1), threshold))
 
 
-def look(world: DriftingCMDP) -> Look:
+def display(world: DriftingCMDP) -> Display:
     """Return a trip as the driver sees it."""
-    return trip(world, driving)
+    return trip(world, build)
 
 
-def trip(world: DriftingCMDP, build: Callable[..., DriftingCMDP]) -> Look:
+def trip(world: DriftingCMDP, build: Callable[..., DriftingCMDP]) -> Display:
     """Return speed, gap and near misses by weather on a road that `build` made."""
     names = ("dry", "wet", "ice")
     weights = shares(world.transition_path, len(names))
     late = world.M // 2  # where a learner has seen each of them before
-    scenes = [Scene(name, last_peak(weights[:, n], late)) for n, name in enumerate(names)]
+    snapshots = [Snapshot(name, last_peak(weights[:, n], late)) for n, name in enumerate(names)]
     shape = (world.H, world.S, world.A)
     gap, speed = np.divmod(np.arange(world.S)[:, None], chosen(world, build, "speeds"))
-    return Look(
-        tuple(scenes),
+    return Display(
+        tuple(snapshots),
         (Drifting("weather", names, weights),),
         (
             Quantity("speed, lengths per step", np.broadcast_to(speed, shape)),
@@ -136,7 +136,7 @@ def trip(world: DriftingCMDP, build: Callable[..., DriftingCMDP]) -> Look:
             Quantity(
                 "near misses per step",
                 np.broadcast_to((gap == 0).astype(np.float64), shape),
-                limits=allowed_per_step(world, scenes),
+                limits=allowed_per_step(world, snapshots),
                 wanted="allowed on average",
             ),
         ),

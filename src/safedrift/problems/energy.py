@@ -1,6 +1,6 @@
 """Run a home battery on sun and tariffs, and keep the reserve that the season demands.
 
-Story
+Description
     A house with solar panels and a battery buys power at a price that changes with the hour. Cheap
     hours are for charging, dear ones for discharging. For outages it has to keep a reserve, much of
     it in winter and little in summer. The sky of the next hours is foreseen from that of now, and
@@ -45,9 +45,9 @@ import numpy as np
 
 from safedrift import _check
 from safedrift._check import FloatArray
+from safedrift.display import Display, Drifting, Quantity, Snapshot, last_peak, shares
 from safedrift.models import DriftingCMDP, Successors, TabularCMDP, drift
-from safedrift.problems._look import Drifting, Look, Quantity, Scene, last_peak, shares
-from safedrift.problems._outcomes import certain, outcomes
+from safedrift.models.outcomes import certain, outcomes
 
 _SUN = np.array([0.2, 0.8, 1.4])  # units per slot at noon, by sky
 _FEED_IN = 0.1
@@ -55,7 +55,7 @@ _EFFICIENCY = 0.9
 _SKY = {"winter": (0.3, 0.6, 0.1), "summer": (0.1, 0.6, 0.3)}  # clouds over, stays, clears
 
 
-def energy(
+def build(
     episodes: int = 20_000,
     seed: int = 0,
     *,
@@ -65,7 +65,7 @@ def energy(
     swing: float = 0.15,
     period: float | None = None,
 ) -> DriftingCMDP:
-    """Return the house; see the module for its story. `seed` is not used: nothing here is random.
+    """Return the house; see the module for its description. `seed` is not used: nothing here is random.
 
     Parameters
     ----------
@@ -98,20 +98,20 @@ def energy(
     return DriftingCMDP(scenarios, year, thresholds=H * (reserve + swing * winter))
 
 
-def look(world: DriftingCMDP) -> Look:
+def display(world: DriftingCMDP) -> Display:
     """Return the house as its owner sees it: battery, grid and sun over the day."""
     weights = shares(world.transition_path, 2)
     between = last_peak(-np.abs(weights[:, 0] - 0.5))
-    scenes = (
-        Scene("winter", last_peak(weights[:, 0])), Scene("summer", last_peak(weights[:, 1])),
-        Scene("in between", between),
+    snapshots = (
+        Snapshot("winter", last_peak(weights[:, 0])), Snapshot("summer", last_peak(weights[:, 1])),
+        Snapshot("in between", between),
     )  # fmt: skip
     levels, H, shape = world.S // 3, world.H, (world.H, world.S, world.A)
     charge = (np.arange(world.S) // 3)[:, None]
-    days = [scene.episode for scene in scenes]
+    days = [snapshot.episode for snapshot in snapshots]
     reserve = world.thresholds[days, 0] / H * (levels - 1)
-    return Look(
-        scenes,
+    return Display(
+        snapshots,
         (
             Drifting("sky", ("winter", "summer"), weights),
             Drifting("reserve, b/H", ("b/H",), world.thresholds / H, shares=False),

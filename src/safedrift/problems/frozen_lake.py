@@ -1,6 +1,6 @@
 """Gymnasium's FrozenLake on ice that thaws and freezes: reach the goal, keep out of the holes.
 
-Story
+Description
     The lake of Gymnasium's FrozenLake-v1. In winter the ice is slippery and a step goes where it is
     meant to in one of three cases only; in summer it always does. In between the two are mixed. The
     goal stays where Gymnasium has it, or moves to another cell now and then.
@@ -38,15 +38,15 @@ import numpy as np
 from gymnasium.envs.toy_text.frozen_lake import MAPS
 
 from safedrift import _check
+from safedrift.adapters.toy_text import from_table, thawing
+from safedrift.adapters.transitions import Transition
+from safedrift.display import Board, Display, Drifting, Snapshot, chosen, last_peak, shares
 from safedrift.models import DriftingCMDP, drift
-from safedrift.problems._look import Board, Drifting, Look, Scene, chosen, last_peak, shares
-from safedrift.problems.toy_text import from_table, thawing
-from safedrift.problems.transitions import Transition
 
 _GOALS = {"4x4": ((3, 3), (0, 3), (3, 1)), "8x8": ((7, 7), (0, 7), (7, 0))}
 
 
-def frozen_lake(
+def build(
     episodes: int = 20_000,
     seed: int = 0,
     *,
@@ -57,7 +57,7 @@ def frozen_lake(
     goal: str | Sequence[Sequence[int]] = "fixed",
     moves: int = 3,
 ) -> DriftingCMDP:
-    """Return the lake; see the module for its story. `seed` is not used: nothing here is random."""
+    """Return the lake; see the module for its description. `seed` is not used: nothing here is random."""
     M = _check.integer("episodes", episodes)
     _check.choice("map_name", map_name, ("4x4", "8x8"))
     H = _check.integer("horizon", horizon, lower=2)
@@ -75,19 +75,19 @@ def frozen_lake(
     return DriftingCMDP(ground, weights.reshape(M, -1), thresholds=np.full((M, 1), H - risk))
 
 
-def look(world: DriftingCMDP) -> Look:
+def display(world: DriftingCMDP) -> Display:
     """Return the lake from above: holes, goal, and where the best policy walks."""
-    map_name = chosen(world, frozen_lake, "map_name")
-    goals = _goals(map_name, chosen(world, frozen_lake, "goal"))
+    map_name = chosen(world, build, "map_name")
+    goals = _goals(map_name, chosen(world, build, "goal"))
     each = shares(world.transition_path, 2 * len(goals)).reshape(world.M, len(goals), 2)
     ice, where = each.sum(axis=1), each.sum(axis=2)
-    scenes = (
-        Scene("winter", last_peak(ice[:, 0])),
-        Scene("summer", last_peak(ice[:, 1])),
-        Scene("in between", last_peak(-np.abs(ice[:, 0] - 0.5))),
+    snapshots = (
+        Snapshot("winter", last_peak(ice[:, 0])),
+        Snapshot("summer", last_peak(ice[:, 1])),
+        Snapshot("in between", last_peak(-np.abs(ice[:, 0] - 0.5))),
     )
     cells = np.array([list(row) for row in MAPS[map_name]])
-    there = [goals[int(where[scene.episode].argmax())] for scene in scenes]
+    there = [goals[int(where[snapshot.episode].argmax())] for snapshot in snapshots]
     board = Board(
         rows=cells.shape[0],
         columns=cells.shape[1],
@@ -101,7 +101,7 @@ def look(world: DriftingCMDP) -> Look:
     if len(goals) > 1:
         names = tuple(f"row {row + 1}, column {column + 1}" for row, column in goals)
         drifts.append(Drifting("goal", names, where))
-    return Look(scenes, tuple(drifts), board=board)
+    return Display(snapshots, tuple(drifts), board=board)
 
 
 def dry_feet(step: Transition) -> float:

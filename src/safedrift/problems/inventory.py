@@ -1,6 +1,6 @@
 """Stock a shelf at low cost while demand grows, jumps and falls back.
 
-Story
+Description
     A shop orders one article every morning for the same day. What is asked for and not on the shelf
     is lost. Every delivery costs a fee, and what is left overnight costs interest, so the cheap
     shelf is often empty: the contract with the brand demands a service level. The brand becomes
@@ -43,24 +43,24 @@ import numpy as np
 
 from safedrift import _check
 from safedrift._check import FloatArray, IntArray
-from safedrift.models import DriftingCMDP, TabularCMDP
-from safedrift.problems._look import (
+from safedrift.display import (
+    Display,
     Drifting,
-    Look,
     Quantity,
-    Scene,
+    Snapshot,
     chosen,
     last_peak,
     shares,
 )
-from safedrift.problems._outcomes import binomial, certain, outcomes
+from safedrift.models import DriftingCMDP, TabularCMDP
+from safedrift.models.outcomes import binomial, certain, outcomes
 
 _BUY = (0.2, 0.4, 0.6)  # probability that a customer buys: quiet, popular, campaign
 _MARGIN, _HOLDING, _DELIVERY = 0.2, 0.1, 0.8
 _GROWTH, _SHOCK = 0.6, 0.15  # shares of all episodes
 
 
-def inventory(
+def build(
     episodes: int = 20_000,
     seed: int = 0,
     *,
@@ -71,7 +71,7 @@ def inventory(
     horizon: int = 7,
     service: float = 0.9,
 ) -> DriftingCMDP:
-    """Return the shelf; see the module for its story. `seed` is not used: nothing here is random.
+    """Return the shelf; see the module for its description. `seed` is not used: nothing here is random.
 
     Parameters
     ----------
@@ -102,29 +102,31 @@ def inventory(
     return DriftingCMDP(scenarios, _demand(M), thresholds=np.full((M, 1), threshold))
 
 
-def look(world: DriftingCMDP) -> Look:
+def display(world: DriftingCMDP) -> Display:
     """Return the shelf as its keeper sees it: stock, deliveries and lost sales over the week."""
-    customers, pack = (chosen(world, inventory, name) for name in ("customers", "pack"))
+    customers, pack = (chosen(world, build, name) for name in ("customers", "pack"))
     weights = shares(world.transition_path, len(_BUY))
     grown = int(_GROWTH * world.M) - 1  # before the campaign: after it, a learner has to forget
-    scenes = (
-        Scene("quiet", world.M - 1), Scene("popular", max(grown, 0)),
-        Scene("campaign", last_peak(weights[:, 2])),
+    snapshots = (
+        Snapshot("quiet", world.M - 1), Snapshot("popular", max(grown, 0)),
+        Snapshot("campaign", last_peak(weights[:, 2])),
     )  # fmt: skip
     x = np.arange(world.S)[:, None]
     y = np.minimum(x + pack * np.arange(world.A), world.S - 1)
     D = np.arange(customers + 1)
     chance = np.stack([binomial(D, customers, share) for share in _BUY])
     missed = np.maximum(D - y[..., None], 0) @ chance.T  # (S, A, 3)
-    lost = np.stack([missed @ weights[scene.episode] for scene in scenes])
+    lost = np.stack([missed @ weights[snapshot.episode] for snapshot in snapshots])
     shape = (world.H, world.S, world.A)
-    return Look(
-        scenes,
+    return Display(
+        snapshots,
         (Drifting("demand", ("quiet", "popular", "campaign"), weights),),
         (
             Quantity("stock after delivery, pieces", np.broadcast_to(y, shape)),
             Quantity("delivered, pieces", np.broadcast_to(y - x, shape)),
-            Quantity("lost sales, pieces", np.broadcast_to(lost[:, None], (len(scenes), *shape))),
+            Quantity(
+                "lost sales, pieces", np.broadcast_to(lost[:, None], (len(snapshots), *shape))
+            ),
         ),
         step="day of the week",
     )

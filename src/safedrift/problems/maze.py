@@ -1,6 +1,6 @@
 """Reach a moving target in a maze without stepping on hazards too often.
 
-Story
+Description
     A robot starts at the bottom of a small maze. A target above a row of hazards pays while the
     robot stands on it. The short way leads across the hazards, the safe way around them. Every so
     often the target moves.
@@ -38,14 +38,14 @@ import numpy as np
 
 from safedrift import _check
 from safedrift._check import FloatArray
+from safedrift.display import Board, Display, Drifting, Snapshot, last_peak, shares
 from safedrift.models import DriftingCMDP, TabularCMDP, drift, from_costs
-from safedrift.problems._look import Board, Drifting, Look, Scene, last_peak, shares
-from safedrift.problems._outcomes import certain
+from safedrift.models.outcomes import certain
 
 _MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 
 
-def maze(
+def build(
     episodes: int = 20_000,
     seed: int = 0,
     *,
@@ -55,7 +55,7 @@ def maze(
     hazard_budget: float = 0.5,
     moves: int = 3,
 ) -> DriftingCMDP:
-    """Return the maze; see the module for its story. `seed` is not used: nothing here is random."""
+    """Return the maze; see the module for its description. `seed` is not used: nothing here is random."""
     size = _check.integer("size", size, lower=4)
     H = _check.integer("horizon", horizon, lower=size)
     M = _check.integer("episodes", episodes)
@@ -78,19 +78,21 @@ def maze(
     return DriftingCMDP(scenarios, drift.abrupt(M, len(scenarios), moves))
 
 
-def look(world: DriftingCMDP) -> Look:
+def display(world: DriftingCMDP) -> Display:
     """Return the maze from above: hazards, target, and where the robot spends its time."""
     names = ("target top", "target left", "target right")
     weights = shares(world.reward_path, len(names))
     seen = [n for n in range(len(names)) if weights[:, n].any()]
-    scenes = [Scene(names[n], last_peak(weights[:, n])) for n in seen]
-    goals = [int(world.at(scene.episode).rewards[0, :, 0].argmax()) for scene in scenes]
+    snapshots = [Snapshot(names[n], last_peak(weights[:, n])) for n in seen]
+    goals = [int(world.at(snapshot.episode).rewards[0, :, 0].argmax()) for snapshot in snapshots]
     size = math.isqrt(world.S)
     hazards = np.flatnonzero(world.scenarios[0].utilities[0, 0, :, 0] == 0)
     board = Board(
         size, size, int(world.initial.argmax()), tuple(goals), hazards, "hazard", "target"
     )
-    return Look(tuple(scenes), (Drifting("place of the target", names, weights),), board=board)
+    return Display(
+        tuple(snapshots), (Drifting("place of the target", names, weights),), board=board
+    )
 
 
 def _layout(size: int, slip: float) -> tuple[FloatArray, np.ndarray, int, list[int]]:

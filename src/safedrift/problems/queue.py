@@ -1,6 +1,6 @@
 """Admit customers and choose the speed of service while the arrivals change from week to week.
 
-Story
+Description
     A counter is open for `horizon` half hours a day. In every half hour its manager decides whether
     the door is open and how fast the counter works. Fast service costs energy and overtime, and
     customers who are let in and then wait are angry. Traffic has a profile over the day, and it
@@ -41,17 +41,17 @@ from __future__ import annotations
 import numpy as np
 
 from safedrift import _check
-from safedrift.models import DriftingCMDP, Successors, TabularCMDP, drift
-from safedrift.problems._look import (
+from safedrift.display import (
+    Display,
     Drifting,
-    Look,
     Quantity,
-    Scene,
+    Snapshot,
     allowed_per_step,
     last_peak,
     shares,
 )
-from safedrift.problems._outcomes import certain, outcomes
+from safedrift.models import DriftingCMDP, Successors, TabularCMDP, drift
+from safedrift.models.outcomes import certain, outcomes
 
 _OPEN = np.array([1, 1, 0, 0])  # per action
 _SERVE = np.array([0.45, 0.9, 0.45, 0.9])  # probability to serve a customer, per action
@@ -61,7 +61,7 @@ _ORDER = ("normal", "slack", "normal", "rush")
 _QUIET = 0.6  # profile at the first and last half hour, 1 at noon
 
 
-def queue(
+def build(
     episodes: int = 20_000,
     seed: int = 0,
     *,
@@ -70,7 +70,7 @@ def queue(
     waiting: float = 0.15,
     changes: int = 5,
 ) -> DriftingCMDP:
-    """Return the counter; see the module for its story. `seed` is not used: nothing here is random.
+    """Return the counter; see the module for its description. `seed` is not used: nothing here is random.
 
     Parameters
     ----------
@@ -97,16 +97,16 @@ def queue(
     return DriftingCMDP([days[regime] for regime in _ORDER], drift.abrupt(M, len(_ORDER), changes))
 
 
-def look(world: DriftingCMDP) -> Look:
+def display(world: DriftingCMDP) -> Display:
     """Return the counter as its manager sees it: the queue, the door and the pace over the day."""
     by_place = shares(world.transition_path, len(_ORDER))
     weights = np.stack([by_place[:, np.array(_ORDER) == kind].sum(axis=1) for kind in _TRAFFIC], 1)
     seen = [n for n in range(len(_TRAFFIC)) if weights[:, n].any()]
-    scenes = [Scene(list(_TRAFFIC)[n], last_peak(weights[:, n])) for n in seen]
+    snapshots = [Snapshot(list(_TRAFFIC)[n], last_peak(weights[:, n])) for n in seen]
     shape = (world.H, world.S, world.A)
-    allowed = allowed_per_step(world, scenes) * (world.S - 1)
-    return Look(
-        tuple(scenes),
+    allowed = allowed_per_step(world, snapshots) * (world.S - 1)
+    return Display(
+        tuple(snapshots),
         (Drifting("traffic", tuple(_TRAFFIC), weights),),
         (
             Quantity(

@@ -1,6 +1,6 @@
 """Random worlds that meet a prescribed Slater gap and prescribed variation budgets.
 
-Story
+Description
     None: for tests and studies that need a world of given sizes, drift and difficulty.
 States, actions
     `states`, `actions`, without meaning.
@@ -34,8 +34,8 @@ from safedrift import _check
 from safedrift._check import FloatArray
 from safedrift.models import DriftingCMDP, TabularCMDP
 from safedrift.models import drift as paths
+from safedrift.models.outcomes import certain
 from safedrift.oracles import safest_utilities, variation
-from safedrift.problems._outcomes import certain
 
 DRIFTS: dict[str, Callable[[int, int, int], FloatArray]] = {
     "stationary": lambda M, N, seed: paths.stationary(M, N),
@@ -48,7 +48,7 @@ DRIFTS: dict[str, Callable[[int, int, int], FloatArray]] = {
 }
 
 
-def random(
+def build(
     episodes: int = 20_000,
     seed: int = 0,
     *,

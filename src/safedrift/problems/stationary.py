@@ -1,6 +1,6 @@
 """Work a machine fast or carefully in a world that never changes, solved on paper.
 
-Story
+Description
     A shop owns a few equal machines and works on one of them per episode, drawn at random. Working
     fast pays more and may break the machine for the rest of the episode; working carefully does
     not. Nothing drifts: this is the control among the problems, solved in closed form below.
@@ -45,10 +45,10 @@ import numpy as np
 
 from safedrift import _check
 from safedrift.models import DriftingCMDP, TabularCMDP, drift
-from safedrift.problems._outcomes import outcomes
+from safedrift.models.outcomes import outcomes
 
 
-def stationary(
+def build(
     episodes: int = 20_000,
     seed: int = 0,
     *,
@@ -58,7 +58,7 @@ def stationary(
     careful: float = 0.5,
     uptime: float | None = None,
 ) -> DriftingCMDP:
-    """Return the shop; see the module for its story. `seed` is not used: nothing here is random.
+    """Return the shop; see the module for its description. `seed` is not used: nothing here is random.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Gymnasium's Taxi in rain and at changing fares: deliver passengers on little fuel.
 
-Story
+Description
     The town of Gymnasium's Taxi-v4. A passenger waits at one of four ranks and wants to go to
     another; the taxi stands there, or with `start=anywhere` on any square. In rain a move goes
     astray, to either side, in one of five cases, unless a wall is in its way. Fares depend on where
@@ -46,18 +46,18 @@ import numpy as np
 
 from safedrift import _check
 from safedrift._check import FloatArray
-from safedrift.models import DriftingCMDP
-from safedrift.problems._look import (
+from safedrift.adapters.toy_text import from_table
+from safedrift.adapters.transitions import Transition
+from safedrift.display import (
+    Display,
     Drifting,
-    Look,
     Quantity,
-    Scene,
+    Snapshot,
     allowed_per_step,
     last_peak,
     shares,
 )
-from safedrift.problems.toy_text import from_table
-from safedrift.problems.transitions import Transition
+from safedrift.models import DriftingCMDP
 
 RANKS = (0, 4, 20, 23)  # squares, row by row: red, green, yellow, blue
 QUARTERS = len(RANKS)
@@ -65,7 +65,7 @@ MOVES = 4  # actions that burn fuel
 DELIVERED = 20  # Gymnasium's reward for the right drop-off
 
 
-def taxi(
+def build(
     episodes: int = 20_000,
     seed: int = 0,
     *,
@@ -77,7 +77,7 @@ def taxi(
     levels: int = 8,
     start: str = "rank",
 ) -> DriftingCMDP:
-    """Return the town; see the module for its story. `seed` is not used: nothing here is random."""
+    """Return the town; see the module for its description. `seed` is not used: nothing here is random."""
     M = _check.integer("episodes", episodes)
     H = _check.integer("horizon", horizon, lower=2)
     fuel = _check.positive("fuel", fuel, upper=H, closed=False)
@@ -113,13 +113,13 @@ def taxi(
     )
 
 
-def look(world: DriftingCMDP) -> Look:
+def display(world: DriftingCMDP) -> Display:
     """Return a ride as the driver sees it: passenger on board, delivered, fuel burnt."""
     weather = shares(world.transition_path, QUARTERS)[:, :2]
-    scenes = (
-        Scene("rain", last_peak(weather[:, 0])),
-        Scene("showers", last_peak(-np.abs(weather[:, 0] - 0.5))),
-        Scene("dry", last_peak(weather[:, 1])),
+    snapshots = (
+        Snapshot("rain", last_peak(weather[:, 0])),
+        Snapshot("showers", last_peak(-np.abs(weather[:, 0] - 0.5))),
+        Snapshot("dry", last_peak(weather[:, 1])),
     )
     shape = (world.H, world.S, world.A)
     state = np.arange(world.S)[:, None]
@@ -127,8 +127,8 @@ def look(world: DriftingCMDP) -> Look:
     aboard = (state // QUARTERS % (1 + QUARTERS) == QUARTERS) & ~over
     moves = (np.arange(world.A) < MOVES) & ~over
     dear = shares(world.reward_path, QUARTERS)
-    return Look(
-        scenes,
+    return Display(
+        snapshots,
         (
             Drifting("weather", ("rain", "dry"), weather),
             Drifting("dear quarter", ("red", "green", "yellow", "blue"), dear),
@@ -139,7 +139,7 @@ def look(world: DriftingCMDP) -> Look:
             Quantity(
                 "fuel burnt, units per step",
                 np.broadcast_to(moves.astype(float), shape),
-                limits=allowed_per_step(world, scenes),
+                limits=allowed_per_step(world, snapshots),
                 wanted="allowed on average",
             ),
         ),

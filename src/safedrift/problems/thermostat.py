@@ -1,6 +1,6 @@
 """Heat a room with little energy, keep it comfortable, and follow the seasons.
 
-Story
+Description
     From six in the morning to ten in the evening a thermostat decides every two hours how much to
     heat. Energy costs money, and a room that is too cold or too hot is no place to live. The air
     outside is cold, cool or mild, in shares that change with the seasons and that nobody tells the
@@ -42,9 +42,9 @@ import numpy as np
 
 from safedrift import _check
 from safedrift._check import FloatArray, IntArray
+from safedrift.display import Display, Drifting, Quantity, Snapshot, last_peak
 from safedrift.models import LinearKernelCMDP, drift, linear_kernel_on_box
 from safedrift.models.box import BaseDensity, mixture, truncated_normal
-from safedrift.problems._look import Drifting, Look, Quantity, Scene, last_peak
 
 _LOWEST, _RANGE = 10.0, 16.0  # °C at x = 0, and from there to x = 1
 _START = 18.0  # °C
@@ -56,7 +56,7 @@ _SPREAD = 1.0  # °C
 _BEST, _WIDTH = 20.0, 2.0  # °C of the most comfortable room, and how far from it is still good
 
 
-def thermostat(
+def build(
     episodes: int = 20_000,
     seed: int = 0,
     *,
@@ -66,7 +66,7 @@ def thermostat(
     nodes: int = 32,
     rule: str = "gauss-legendre",
 ) -> LinearKernelCMDP:
-    """Return the room; see the module for its story. `seed` is not used: nothing here is random.
+    """Return the room; see the module for its description. `seed` is not used: nothing here is random.
 
     Parameters
     ----------
@@ -93,16 +93,16 @@ def thermostat(
     )  # fmt: skip
 
 
-def look(world: LinearKernelCMDP) -> Look:
+def display(world: LinearKernelCMDP) -> Display:
     """Return a day as those in the room feel it: temperature, heating and comfort."""
     names = ("cold", "cool", "mild")
     air = world.theta[:, 0]
-    scenes = [Scene(f"{name} air", last_peak(air[:, n])) for n, name in enumerate(names)]
+    snapshots = [Snapshot(f"{name} air", last_peak(air[:, n])) for n, name in enumerate(names)]
     shape = (world.H, world.S, world.A)
     x = np.zeros((world.S, 1)) if world.box is None else world.box.points
     T = _LOWEST + _RANGE * x
-    return Look(
-        tuple(scenes),
+    return Display(
+        tuple(snapshots),
         (Drifting("air outside", names, air),),
         (
             Quantity(

@@ -13,11 +13,11 @@ from pathlib import Path
 from plotly.io import to_html
 from plotly.offline import get_plotlyjs
 
-from safedrift.experiments.run import Run
+from safedrift.reports.certificate_section import LEMMA_STYLE, lemmas
 from safedrift.reports.html import math, table
-from safedrift.reports.lemmas import LEMMA_STYLE, lemmas
 from safedrift.reports.plots import MOST_MARKS, MOST_POINTS, Plot, all_plots
-from safedrift.reports.words import key_figures, sentence, setting, settings
+from safedrift.reports.summary_text import key_figures, sentence, setting, settings
+from safedrift.results.run import Run
 from safedrift.theory.certificates import Certificates
 
 __all__ = ["write_page"]

@@ -14,8 +14,8 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from safedrift._check import FloatArray, IntArray
-from safedrift.experiments.run import Run
-from safedrift.reports.words import counted
+from safedrift.reports.summary_text import counted
+from safedrift.results.run import Run
 
 __all__ = ["MOST_MARKS", "MOST_POINTS", "Plot", "all_plots", "thin", "trailing_mean"]
 

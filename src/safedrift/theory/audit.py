@@ -1,7 +1,7 @@
 """Collect, chunk by chunk, what the certificates of a run are made of.
 
 An `Audit` is fed with transcripts of consecutive episodes. It solves each episode's CMDP for the
-optimal policy, hands both to the compiled checks (`kernels.audit`) and keeps sums over the run, the
+optimal policy, hands both to the compiled checks (`kernels.audit.lemmas`) and keeps sums over the run, the
 smallest slack of every check with its place, and the distribution of the slacks. Its size does not
 grow with H, S and A times M: per check at most `BUCKETS` numbers are kept, each the smallest slack
 of consecutive episodes.
@@ -16,11 +16,11 @@ import numpy as np
 
 from safedrift import _check
 from safedrift._check import FloatArray
-from safedrift.algorithms import PROPDPPO
-from safedrift.algorithms.knowledge import Budgets, Slater, block_sums
-from safedrift.algorithms.linear_parameters import Dimensions
-from safedrift.kernels import audit as loops
-from safedrift.kernels import audit_memory as kernels
+from safedrift.kernels.audit import lemmas as loops
+from safedrift.kernels.audit import memory as kernels
+from safedrift.knowledge import Budgets, Slater, block_sums
+from safedrift.learners import PROPDPPO
+from safedrift.learners.propd_ppo.linear_parameters import Dimensions
 from safedrift.models import DriftingWorld, LinearKernelCMDP
 from safedrift.oracles import optimal_policies, variation
 
@@ -107,7 +107,7 @@ class Audit:
 
     @property
     def terms(self) -> FloatArray:
-        """Sums over the run of the terms of `kernels.audit_memory` (TERMS, 1+K)."""
+        """Sums over the run of the terms of `kernels.audit.memory` (TERMS, 1+K)."""
         return np.asarray(self.sums["terms"])
 
     @property

@@ -5,7 +5,7 @@ are given by their slack, right side minus left side: the smallest one, where it
 quartiles over episodes. A statement "with probability 1 - p" is about an event; on one run the
 event occurs or not, and the share of places where it does not is told.
 
-`theory.statements` says what each certificate states, `theory.checks` computes it.
+`theory.statements` says what each certificate states, `theory.certificate_rules` computes it.
 """
 
 from __future__ import annotations

@@ -1,0 +1,315 @@
+"""Any Gymnasium environment with finitely many states and actions, learnt without a model.
+
+`from_gymnasium` says what an episode of an environment is to a learner:
+
+    states      its observations as numbers, and one more, "over", where an ended episode stays
+    episodes    `horizon` steps; what is left after an early end is spent in "over"
+    rewards     (r - low)/(high - low); an ended episode earns r = 0
+    utilities   utility(transition), one or K numbers in [0, 1]; `over` in an ended episode
+
+so that a sum V of rewards here is (V_raw - H low)/(high - low) of a sum in the environment's units.
+The learner sees its trajectories and nothing else. What is true is known only for an environment of
+safedrift's own: there regret is measured exactly, elsewhere it is unknown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sized
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
+from numpy.typing import ArrayLike
+
+from safedrift import _check
+from safedrift._check import FloatArray
+from safedrift.adapters.environment import DriftingEnv
+from safedrift.adapters.transitions import (
+    Signal,
+    Transition,
+    called,
+    checked_range,
+    from_info,
+    utilities_of,
+)
+from safedrift.kernels.simulation import Trajectory, make_trajectory
+from safedrift.models import DriftingWorld
+from safedrift.models.tabular import checked_thresholds
+
+__all__ = ["GymnasiumWorld", "from_gymnasium", "play_episode"]
+
+EPISODES = 20_000
+MOST_STATES = 10_000_000  # tables of more do not fit anywhere
+
+
+@dataclass(frozen=True, eq=False)
+class GymnasiumWorld:
+    """An environment as a learner meets it; made by `from_gymnasium`.
+
+    Attributes
+    ----------
+    env : the environment; it is used, never closed
+    H, S, A : steps, states with "over" as the last, actions
+    thresholds : (M, K) b_m
+    initial : (S,) distribution of the first state; uniform where it is not known
+    initial_known : whether it is; otherwise a learner is told the shares of those seen so far
+    utility, over : of a transition; (K,) of a step of an ended episode
+    reward_range : raw rewards that become 0 and 1
+    name : of the environment
+    truth : the world behind the environment, or None where that is not known; it has no "over"
+    """
+
+    env: gymnasium.Env[Any, Any]
+    H: int
+    S: int
+    A: int
+    thresholds: FloatArray
+    initial: FloatArray
+    initial_known: bool
+    utility: Signal
+    over: FloatArray
+    reward_range: tuple[float, float]
+    name: str
+    truth: DriftingWorld | None = None
+
+    @property
+    def M(self) -> int:
+        """Number of episodes."""
+        return int(self.thresholds.shape[0])
+
+    @property
+    def K(self) -> int:
+        """Number of constraints."""
+        return int(self.thresholds.shape[1])
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{name}={getattr(self, name)}" for name in ("M", "H", "S", "A", "K"))
+        return f"GymnasiumWorld({self.name}, {sizes})"
+
+
+def from_gymnasium(
+    env: str | gymnasium.Env[Any, Any],
+    horizon: int | None = None,
+    utility: Signal | None = None,
+    threshold: ArrayLike | None = None,
+    *,
+    episodes: int | None = None,
+    reward_range: tuple[float, float] = (0.0, 1.0),
+    over: ArrayLike = 1.0,
+    initial: ArrayLike | None = None,
+    **options: Any,
+) -> GymnasiumWorld:
+    """Return an environment as a world for `PROPDPPO.for_problem` and `simulate`.
+
+    Parameters
+    ----------
+    env
+        An environment, or the id of one that is made with `options`. Observations are Discrete,
+        MultiDiscrete or a Tuple of Discrete; actions are Discrete.
+    horizon
+        H, the steps of an episode; an episode that is longer is cut.
+    utility
+        Of a `Transition`: a number in [0, 1], or K of them. By default info["utility"], or where
+        there is none 1 - info["cost"].
+    threshold : float or array (K,) or (M, K)
+        What the expected sum of utilities over an episode must reach, in (0, H].
+    episodes
+        M, by default 20,000.
+    reward_range
+        The environment's rewards that become 0 and 1, with 0 among or between them.
+    over : float or array (K,)
+        Utility of each step that is left when an episode ended early.
+    initial : array (S,) or (S - 1,), optional
+        Distribution of the first state, where it is known and the environment does not tell it.
+
+    Notes
+    -----
+    An environment of safedrift's own (`gymnasium.make("safedrift/maze-v0")`) knows its horizon,
+    thresholds and episodes. Where these three and `utility` are left out, a run in it is measured
+    exactly, as one in the world behind it is.
+    """
+    if isinstance(env, str):
+        if env.startswith("safedrift/") and episodes is not None:
+            options, episodes = options | {"episodes": episodes}, None
+        env = gymnasium.make(env, **options)
+    elif options:
+        _check.fail("options", "none with an environment that is made already", ", ".join(options))
+    n, A = math.prod(_counts(env.observation_space)), _actions(env)
+    if n > MOST_STATES:
+        _check.fail("observation_space", f"of at most {MOST_STATES:,} values", f"{n:,}")
+    low, high = checked_range(reward_range)
+    if not low <= 0 <= high:
+        _check.fail("reward_range", "around 0, which an ended episode earns", reward_range)
+    inner = env.unwrapped
+    truth = None
+    if isinstance(inner, DriftingEnv):
+        changes = (horizon, utility, threshold, episodes, initial)
+        as_it_is = type(inner) is DriftingEnv and _wrapped_by(env, *_IDLE)
+        if as_it_is and all(x is None for x in changes) and (low, high) == (0, 1):
+            truth = inner.world
+        horizon = inner.world.H if horizon is None else horizon
+        episodes = inner.world.M if episodes is None else episodes
+    H = _check.integer("horizon", horizon)
+    M = _check.integer("episodes", EPISODES if episodes is None else episodes)
+    if isinstance(inner, DriftingEnv) and threshold is None:  # it stands still after its last
+        threshold = inner.world.thresholds[np.minimum(np.arange(M), inner.world.M - 1)]
+    thresholds = _thresholds(threshold, M, H)
+    first = _told_start(env) if initial is None else initial
+    S = n if truth is not None else n + 1
+    return GymnasiumWorld(
+        env=env, H=H, S=S, A=A,
+        thresholds=thresholds,
+        initial=_initial(first, n, S),
+        initial_known=first is not None,
+        utility=utility or from_info,
+        over=_over(over, thresholds.shape[1]),
+        reward_range=(low, high),
+        name=inner.spec.id if inner.spec is not None else type(inner).__name__,
+        truth=truth,
+    )  # fmt: skip
+
+
+def play_episode(
+    world: GymnasiumWorld, m: int, act: Callable[[int, int], int], seed: int | None = None
+) -> Trajectory:
+    """Play episode m with act(step, state) and return states, actions and signals.
+
+    Parameters
+    ----------
+    seed
+        Of the environment's reset. Without one an environment goes on, and drifts on, as it does.
+    """
+    states, actions, values = make_trajectory(world.H, world.K)
+    first = int(getattr(world.env.action_space, "start", 0))
+    low, high = world.reward_range
+    outcome = called(f"reset of episode {m}", world.env.reset, seed=seed)
+    seen, _ = _several("reset", outcome, 2)
+    ended = False
+    for h in range(world.H):
+        where = f"episode {m}, step {h}"
+        states[h] = world.S - 1 if ended else _number(world.env.observation_space, seen, where)
+        actions[h] = act(h, int(states[h]))
+        if ended:
+            earned, values[1:, h] = 0.0, world.over
+        else:
+            a = first + int(actions[h])
+            outcome = called(f"step of {where}", world.env.step, a)
+            after, reward, terminated, truncated, info = _several("step", outcome, 5)
+            earned, ended = _real(reward, where), bool(terminated or truncated)
+            step = Transition(seen, a, after, earned, bool(terminated), info)
+            values[1:, h] = utilities_of(world.utility, step, world.K, where)
+            seen = after
+        if not low <= earned <= high:
+            _check.fail(f"the reward of {where}", f"in reward_range, [{low:g}, {high:g}]", earned)
+        values[0, h] = (earned - low) / (high - low)
+    return Trajectory(states, actions, values)
+
+
+# ---------------------------------------------------------------- spaces
+
+
+def _counts(space: spaces.Space[Any]) -> list[int]:
+    """How many values each part of an observation has."""
+    if isinstance(space, spaces.Discrete):
+        return [int(space.n)]
+    if isinstance(space, spaces.MultiDiscrete):
+        return [int(n) for n in space.nvec.ravel()]
+    if isinstance(space, spaces.Tuple) and all(isinstance(s, spaces.Discrete) for s in space):
+        return [int(part.n) for part in space]
+    raise TypeError(
+        "observation_space must be Discrete, MultiDiscrete or a Tuple of Discrete (a Gymnasium "
+        f"wrapper can make it so); got {type(space).__name__}"
+    )
+
+
+def _number(space: spaces.Space[Any], seen: Any, where: str) -> int:
+    """The number of an observation, the last part counting fastest."""
+    if isinstance(space, spaces.Discrete) and space.contains(seen):
+        return int(seen) - int(space.start)
+    counts = _counts(space)
+    parts: Any = space if isinstance(space, spaces.Tuple) else [space]
+    found, first = np.ravel(np.asarray(seen)), np.concatenate([np.ravel(p.start) for p in parts])
+    place = found - first if found.shape == first.shape else found
+    whole = place.shape == (len(counts),) and place.dtype.kind in "iu"
+    if not whole or (place < 0).any() or (place >= counts).any():
+        _check.fail(f"the observation of {where}", f"in {space}", seen)
+    return int(np.ravel_multi_index(place, counts))
+
+
+def _actions(env: gymnasium.Env[Any, Any]) -> int:
+    space = env.action_space
+    if not isinstance(space, spaces.Discrete):
+        raise TypeError(f"action_space must be Discrete; got {type(space).__name__}")
+    return int(space.n)
+
+
+_IDLE = (PassiveEnvChecker, OrderEnforcing)  # wrappers of gymnasium.make that change nothing
+
+
+def _wrapped_by(env: gymnasium.Env[Any, Any], *harmless: type) -> bool:
+    """Whether there are no other wrappers around an environment than these."""
+    while env is not env.unwrapped:
+        if not isinstance(env, harmless):
+            return False
+        env = env.env  # type: ignore[attr-defined]
+    return True
+
+
+def _told_start(env: gymnasium.Env[Any, Any]) -> ArrayLike | None:
+    """The distribution of the first state that an environment tells, unless it is wrapped."""
+    inner = env.unwrapped
+    if not _wrapped_by(env, *_IDLE, TimeLimit):  # observations may have other numbers
+        return None
+    if isinstance(inner, DriftingEnv):
+        return inner.world.initial
+    return getattr(inner, "initial_state_distrib", None)
+
+
+# ---------------------------------------------------------------- arguments
+
+
+def _thresholds(threshold: ArrayLike | None, M: int, H: int) -> FloatArray:
+    if threshold is None:
+        raise TypeError("threshold must be a number, or an array (K,) or (M, K); got None")
+    given = np.asarray(threshold)
+    if given.ndim < 2:
+        given = np.tile(np.atleast_1d(given), (M, 1))
+    return checked_thresholds(given, M, given.shape[-1], H)
+
+
+def _initial(initial: ArrayLike | None, n: int, S: int) -> FloatArray:
+    """The distribution of the first state (S,): uniform on the n real ones where not known."""
+    if initial is None:
+        initial = np.full(n, 1 / n)
+    given = np.asarray(initial, dtype=np.float64)
+    if given.shape == (n,) and n < S:
+        given = np.append(given, 0.0)
+    checked = _check.floats("initial", given, (S,))
+    _check.distribution("initial", checked)
+    return checked
+
+
+def _over(over: ArrayLike, K: int) -> FloatArray:
+    given = np.asarray(over)
+    values = _check.floats("over", np.full(K, given) if given.ndim == 0 else given, (K,))
+    _check.everywhere("over", values, (values >= 0) & (values <= 1), "in [0, 1]")
+    return values
+
+
+def _several(name: str, outcome: Any, count: int) -> Any:
+    """What `reset` or `step` returned, if it is as many things as Gymnasium has there."""
+    if not isinstance(outcome, Sized) or len(outcome) != count:
+        got = len(outcome) if isinstance(outcome, Sized) else type(outcome).__name__
+        _check.fail(f"what {name} returns", f"{count} things, as in Gymnasium", got)
+    return outcome
+
+
+def _real(reward: Any, where: str) -> float:
+    try:
+        return float(reward)
+    except (TypeError, ValueError):
+        raise TypeError(f"the reward of {where} must be a number; got {reward!r}") from None

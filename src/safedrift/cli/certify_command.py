@@ -1,0 +1,133 @@
+"""`safedrift certify`: the paper's lemmas, checked on a stored run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from safedrift.cli.shared import Told, bars, run_file, sentences, write_text
+
+if TYPE_CHECKING:
+    from safedrift.models import DriftingWorld
+    from safedrift.results import Run
+    from safedrift.theory import Certificates
+
+_STYLES = {
+    "holds": "green",
+    "fails": "bold red",
+    "fails as printed, holds as repaired": "yellow",
+    "holds as printed, fails as repaired": "red",
+    "does not apply": "dim",
+}
+
+
+def certify(
+    source: Annotated[Path, typer.Argument(help="A run's folder or its run.parquet.")],
+    world: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Of a run in a file of your own: world.yaml, world.npz, or world.py:make.",
+        ),
+    ] = None,
+    p: Annotated[
+        float, typer.Option(help="Failure probability of the lemmas that hold with 1 - p.")
+    ] = 0.05,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say what each statement is, in words and symbols.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print all certificates as JSON and nothing else.")
+    ] = False,
+) -> None:
+    """Check every lemma of the paper on a run.
+
+    The run is played again with its seed, and an auditor that shares no code with the learner looks
+    at every estimate of every episode. Identities must hold to rounding: if one fails, the learner
+    is not the paper's, and the exit code is 1. Inequalities show their slack.
+
+    Leaves **certificates.json** beside the run and a section in its **report.html**.
+
+    **Examples**
+
+    - safedrift certify runs/first
+    - safedrift certify runs/first --explain
+    - safedrift certify runs/mine --world my_world.yaml
+    """
+    from safedrift.results import Run
+
+    with sentences():
+        path = run_file(source)
+        run = Run.from_parquet(path)
+        played = None if world is None else _world(run, world)
+        entry = "audit_linear" if "beta" in run.info["parameters"]["evaluation"] else "audit_tables"
+        with bars(f"audit.{entry}") as shown:
+            advance = shown.stage("certifying", run.info["sizes"]["M"])
+            found = run.certify(played, p=p, progress=advance)
+        record = json.dumps(found.record(), indent=1, allow_nan=False)
+        write_text(path.with_name("certificates.json"), record + "\n")
+        page = run.report(path.with_name("report.html"), found)
+        if as_json:
+            sys.stdout.write(record + "\n")
+        else:
+            _show(found, page, explain)
+    if not found.identities_hold:
+        raise typer.Exit(1)
+
+
+def _world(run: Run, source: str) -> DriftingWorld:
+    """The world of a file, with as many episodes as the run has."""
+    from safedrift import GymnasiumWorld
+    from safedrift.worldfiles.loading import is_file, load
+
+    if not is_file(source):
+        raise Told(f"--world must be a file (.yaml, .npz or .py:make); got {source}")
+    found = load(source, run.info["sizes"]["M"])
+    if isinstance(found, GymnasiumWorld):
+        raise Told(f"--world must have a model to be certified; got the environment {found.name}")
+    return found
+
+
+def _show(found: Certificates, page: Path, explain: bool) -> None:
+    console = Console()
+    info = found.info
+    told = f"{info['problem']}, {info['setting']}, {info['knowledge']}, {info['mode']} constants"
+    console.print(f"{told}, p = {info['p']:g}\n", markup=False, highlight=False)
+    if explain:
+        _explain(found, console)
+    else:
+        table = Table("statement", "result", "slack (printed | repaired)", "where", box=None,
+                      header_style="dim", pad_edge=False)  # fmt: skip
+        table.columns[0].no_wrap = True
+        for id, _, _, result, slack, where in found.rows():
+            table.add_row(id, Text(result, style=_STYLES[result]), slack, where)
+        console.print(table)
+    console.print(f"\n{found.summary}", markup=False, highlight=False)
+    if not found.identities_hold:
+        console.print("\nAn identity fails: this learner is not the paper's.", style="bold red")
+    console.print(f"\nLook at {page}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _explain(found: Certificates, console: Console) -> None:
+    """Each statement in words and symbols, with its result."""
+    for c, (id, label, kind, result, slack, where) in zip(found, found.rows(), strict=True):
+        console.print(Text.assemble((id, "bold"), "  ", (result, _STYLES[result])))
+        said = [f"{label} ({kind}): {c.words}", c.maths]
+        if c.printed is not None:
+            what = "largest residual" if kind == "identity" else "smallest slack"
+            both = ", printed | repaired" if c.repaired is not None else ""
+            said.append(f"{what}{both}: {slack}" + (f" at {where}" if where else ""))
+        if c.erratum and c.result != "holds":
+            said.append(f"errata {c.erratum}")
+        said += [c.note] if c.note else []
+        for line in said:
+            console.print(Padding(Text(line), (0, 0, 0, 2)), highlight=False)
+        console.print()

@@ -1,0 +1,337 @@
+"""`safedrift run`: let a learner play a world and measure it."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from safedrift.cli.shared import Told, bars, build, pairs, sentences, write_text
+
+
+class Mode(StrEnum):
+    """Where the learner's constants come from."""
+
+    printed = "printed"
+    repaired = "repaired"
+    practical = "practical"
+
+
+class Known(StrEnum):
+    """What the learner is told about the constraint."""
+
+    slater = "slater"
+    local_budgets = "local-budgets"
+
+
+def run(
+    problem: Annotated[
+        str,
+        typer.Argument(
+            help="Name of a world ('safedrift problems' lists them), or a file of your own: "
+            "world.yaml, world.npz, or world.py:make."
+        ),
+    ],
+    episodes: Annotated[
+        int | None,
+        typer.Option(
+            "--episodes",
+            "-n",
+            help="M, how many episodes; by default 20000, or what a file of your own says.",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the run: actions, states, noise.")] = 0,
+    world_seed: Annotated[int, typer.Option(help="Of the world, where it is random.")] = 0,
+    knowledge: Annotated[
+        Known, typer.Option(help="Assumption 3 (a Slater gap) or 2 (local budgets).")
+    ] = Known.slater,
+    gamma: Annotated[
+        float | None,
+        typer.Option(help="Slater gap told to the learner; by default the world's own smallest."),
+    ] = None,
+    mode: Annotated[
+        Mode,
+        typer.Option(help="Constants: as the paper prints them, repaired, or measured to work."),
+    ] = Mode.practical,
+    rho: Annotated[float, typer.Option(help="Theorem 3's trade-off, in [1/3, 1/2].")] = 0.5,
+    noisy: Annotated[
+        bool, typer.Option("--noisy", help="Observe Bernoulli rewards and utilities.")
+    ] = False,
+    measure_every: Annotated[
+        int, typer.Option(help="Exact values of every n-th episode only (for large worlds).")
+    ] = 1,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option",
+            "-o",
+            metavar="NAME=VALUE",
+            help="Option of the world, see 'safedrift problems NAME'. Repeatable.",
+        ),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Change a constant of the learner: alpha, L, eta, xi, chi, lagged, feed, "
+            "W, lam, bonus_scale. Recorded. Repeatable.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="New folder for the results; runs/... by default.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace results already in --out.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the summary as JSON and nothing else.")
+    ] = False,
+) -> None:
+    """Let PROPD-PPO learn in a drifting constrained world and measure it exactly.
+
+    Each episode the world may have changed. The learner sees its own trajectories only; beside it,
+    the best safe policy of *every* episode is computed, so the dynamic regret DR and the long-run
+    violation CV shown are exact, not estimated (unless --measure-every skips episodes).
+
+    Leaves three files: **report.html** to look at, **run.parquet** with every number of every
+    episode, **summary.json**. `safedrift certify` then checks the paper's lemmas on it.
+
+    **Examples**
+
+    - safedrift run maze
+    - safedrift run maze --knowledge local-budgets --set eta=0.1 --out runs/first
+    - safedrift run random -n 50000 -o states=8 -o drift=linear -o gamma=0.3
+    - safedrift run random -n 100000 --mode printed (and read what it says)
+    - safedrift run my_world.yaml
+    """
+    from safedrift.worldfiles.loading import is_file
+
+    own = Path(problem.partition(":")[0]).stem if is_file(problem) else problem
+    name = f"{own}-{mode.value}-{knowledge.value}-seed{seed}"
+    with sentences(), _folder(out, force, name) as folder:
+        result = _run(
+            problem, episodes, seed, world_seed, knowledge, gamma, mode, rho, noisy, measure_every,
+            pairs("option", option), pairs("set", set_),
+        )  # fmt: skip
+        (folder / "certificates.json").unlink(missing_ok=True)  # of the run that was here before
+        result.to_parquet(folder / "run.parquet")
+        result.report(folder / "report.html")
+        summary = _plain(result.summary())
+        write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+        if as_json:
+            sys.stdout.write(json.dumps({**summary, "out": str(folder)}) + "\n")
+        else:
+            _show(summary, folder)
+
+
+# ---------------------------------------------------------------- one run
+
+
+def _run(
+    problem: str,
+    episodes: int | None,
+    seed: int,
+    world_seed: int,
+    knowledge: Known,
+    gamma: float | None,
+    mode: Mode,
+    rho: float,
+    noisy: bool,
+    measure_every: int,
+    options: dict[str, Any],
+    overrides: dict[str, Any],
+) -> Any:
+    import numpy as np
+
+    import safedrift as sd
+    from safedrift import _check
+    from safedrift.experiments.box import finer
+    from safedrift.experiments.simulation import check_feasible
+    from safedrift.learners.propd_ppo.parameters import OVERRIDES
+
+    for name in overrides:
+        _check.choice("override", name, OVERRIDES)
+    world = build(problem, episodes, world_seed, options)
+    if isinstance(world, sd.GymnasiumWorld):
+        return _run_environment(
+            world, gamma, knowledge, mode, seed, measure_every, noisy, overrides
+        )
+    _check.integer("measure_every", measure_every, upper=world.M)
+    if gamma is not None:
+        _check.positive("gamma", gamma)
+    entry = "simulation.play"
+    if isinstance(world, sd.LinearKernelCMDP):
+        entry = "simulation.play_linear"
+        if world.box is not None:
+            entry = "linear.end_on_box"
+            finer(world)  # before anything takes long
+    with bars(entry) as shown:
+        measured = np.arange(0, world.M, measure_every)
+        truth = sd.optima(world, measured, shown.truth(measured.size))
+        check_feasible(world, truth)
+        told: sd.Slater | sd.LocalBudgets
+        if knowledge is Known.slater:
+            gap = float(truth.gamma.min())
+            if gamma is None and gap <= 0:
+                raise Told("this world has no Slater gap; use --knowledge local-budgets")
+            told = sd.Slater(gap if gamma is None else gamma)
+        else:
+            told = sd.local_budgets(world, "l2" if mode is Mode.printed else "l1")
+        known = None
+        if mode is not Mode.practical:
+            known = sd.budgets(world, truth if measure_every == 1 else None)
+        agent = sd.PROPDPPO.for_problem(
+            world, told, mode=mode.value, budgets=known, rho=rho, noisy=noisy, **overrides
+        )
+        result = sd.simulate(
+            world, agent, seed, noisy=noisy, measure_every=measure_every, truth=truth,
+            progress=shown.stage("learning", world.M),
+        )  # fmt: skip
+    return result
+
+
+def _run_environment(
+    world: Any,
+    gamma: float | None,
+    knowledge: str,
+    mode: str,
+    seed: int,
+    measure_every: int,
+    noisy: bool,
+    overrides: dict[str, Any],
+) -> Any:
+    """Learn in a `GymnasiumWorld`: nothing is known of it but what the user tells."""
+    import safedrift as sd
+    from safedrift import _check
+
+    where = "in a Gymnasium environment, which tells neither its drift nor its gap"
+    if knowledge != "slater":
+        _check.fail("--knowledge", f"slater {where}", knowledge)
+    if mode != "practical":
+        _check.fail("--mode", f"practical {where}", mode)
+    if gamma is None:
+        raise TypeError(f"--gamma must be given {where}; got None")
+    agent = sd.PROPDPPO.for_problem(world, sd.Slater(gamma), noisy=noisy, **overrides)
+    with bars("learner.end") as shown:
+        return sd.simulate(
+            world, agent, seed, measure_every=measure_every,
+            progress=shown.stage("learning", world.M),
+        )  # fmt: skip
+
+
+# ---------------------------------------------------------------- the folder
+
+
+@contextmanager
+def _folder(out: Path | None, force: bool, name: str) -> Iterator[Path]:
+    """Make the folder for the results before computing; take it away if it stays empty."""
+    folder = out or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{name}"
+    if folder.exists() and not folder.is_dir():
+        raise Told(f"--out must be a folder; got the file {folder}")
+    if out is not None and folder.is_dir() and any(folder.iterdir()) and not force:
+        raise Told(f"--out must be a new or empty folder; got {out} (--force replaces its results)")
+    number = 1
+    while out is None and folder.exists():  # runs started in the same second
+        number += 1
+        folder = folder.with_name(f"{folder.name.partition('.')[0]}.{number}")
+    made = [f for f in (folder, *folder.parents) if not f.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=out is not None)
+    except OSError as error:
+        raise Told(f"--out must be a folder that can be made; got {folder} ({error})") from None
+    try:
+        yield folder
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and any(folder.iterdir()):
+            raise Told(f"stopped; the results in {folder} may be incomplete") from None
+        for path in made:
+            with suppress(OSError):
+                path.rmdir()
+        raise
+
+
+def _plain(value: Any) -> Any:
+    """Make strict JSON: no NaN, no infinity."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+# ---------------------------------------------------------------- what was found
+
+
+def _show(summary: dict[str, Any], folder: Path) -> None:
+    console = Console()
+
+    def say(text: str, style: str | None = None) -> None:
+        console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+    sizes = ", ".join(f"{name} = {value}" for name, value in summary["sizes"].items())
+    say(f"{summary['agent']} in {summary['problem']}, {summary['mode']} constants; {sizes}\n")
+    table = Table("", "per episode", "", box=None, header_style="dim", pad_edge=False)
+    table.columns[1].justify = "right"
+    for name, value, meaning in _figures(summary):
+        table.add_row(name, f"{value:.4f}", Text(meaning, style="dim"))
+    console.print(table)
+    for note in summary["notes"]:
+        say(f"\nNote. {note}", style="yellow")
+    say(f"\nLook at {folder / 'report.html'}")
+
+
+def _figures(summary: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
+    """Rows of the summary table: name, figure per episode, definition."""
+    if not summary["truth"]:
+        yield from _observed(summary)
+        return
+    yield "regret", summary["dynamic_regret_per_episode"], "DR(M)/M, DR = Σ (V_r* - V_r)"
+    yield "  last tenth", summary["last_tenth_regret_per_episode"], "over the last M/10 episodes"
+    yield "  uniform policy", summary["uniform_regret_per_episode"], "for comparison"
+    yield "  positive part", summary["positive_regret_per_episode"], "Σ [V_r* - V_r]_+ / M"
+    several = len(summary["violation"]) > 1
+    for k, violation in enumerate(summary["violation_per_episode"]):
+        late = summary["last_tenth_shortfall_per_episode"][k]
+        positive = summary["positive_violation_per_episode"][k]
+        yield (
+            f"violation {k + 1}" if several else "violation",
+            violation,
+            "CV(M)/M, CV = [Σ (b - V_g)]_+",
+        )
+        yield "  last tenth", late, "mean of b - V_g; negative is safe"
+        yield "  positive part", positive, "Σ [b - V_g]_+ / M"
+    cost = summary["discretisation"]
+    if cost is not None:
+        coarse, fine = cost["nodes"]
+        yield (
+            "grid error",
+            cost["regret"],
+            f"largest change of V_r* - V_r, {coarse} to {fine} nodes",
+        )
+        yield "", cost["utility"], "likewise of V_g"
+
+
+def _observed(summary: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
+    """The rows of a world without a model."""
+    yield "observed reward", summary["reward_per_episode"], "scaled to [0, 1] per step"
+    yield "  last tenth", summary["last_tenth_reward_per_episode"], "over the last M/10 episodes"
+    several = len(summary["violation"]) > 1
+    for k, violation in enumerate(summary["violation_per_episode"]):
+        name = f"observed violation {k + 1}" if several else "observed violation"
+        yield name, violation, "CV(M)/M, CV = [Σ (b - observed utility)]_+"
+        late = summary["last_tenth_shortfall_per_episode"][k]
+        yield "  last tenth", late, "mean of b - observed utility; negative is safe"

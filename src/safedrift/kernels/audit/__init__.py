@@ -1,0 +1,1 @@
+"""The lemmas of the paper on a recorded run, compiled."""

@@ -1,0 +1,1 @@
+"""PROPD-PPO with least squares (Algorithms 1 and 2), compiled."""

@@ -1,0 +1,1 @@
+"""PROPD-PPO with counts (Algorithms 1 and 3), compiled."""

@@ -1,0 +1,196 @@
+"""A world in numbers: what is optimal over the episodes, what safety costs, how much all moves.
+
+    price[m] = max_π V_r(π) - max { V_r(π) : V_g(π) ≥ b_m }
+
+Optima are computed at a few episodes, budgets over all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import numpy as np
+
+from safedrift import _check
+from safedrift._check import FloatArray, IntArray
+from safedrift.kernels import exact
+from safedrift.knowledge import Budgets, Sizes
+from safedrift.models import DriftingWorld
+from safedrift.oracles.chunks import Progress, in_chunks
+from safedrift.oracles.optimality import optima, scratch_for
+from safedrift.oracles.variations import variation
+
+__all__ = ["Description", "describe", "free_values", "spread"]
+
+MOST = 200  # episodes that are described by default
+BINDS = 1e-9  # a multiplier up to this is none
+
+
+@dataclass(frozen=True, eq=False)
+class Description:
+    """What is true of a world at n of its episodes, and how much the whole of it moves.
+
+    Attributes
+    ----------
+    name : of a named problem or a file, else None
+    sizes : (M, H, S, A, K)
+    episodes : (n,)
+    feasible : (n,) whether some policy is safe
+    gamma : (n,) Slater gap, negative where infeasible
+    multipliers : (n, K) μ*, infinite where infeasible
+    value : (n,) V_r*, NaN where infeasible
+    free_value : (n,) the optimum without constraints
+    price : (n,) `free_value` - `value`: what safety costs
+    thresholds : (n, K) b_m
+    binding : (K,) share of the feasible ones in which the constraint costs reward, μ* > 0
+    budgets : B_P, B_r, B_g and B_b of all M episodes in the paper's norms; B_* (`star`) is NaN
+        unless all episodes were solved and are feasible
+    """
+
+    name: str | None
+    sizes: Sizes
+    episodes: IntArray
+    feasible: np.ndarray
+    gamma: FloatArray
+    multipliers: FloatArray
+    value: FloatArray
+    free_value: FloatArray
+    thresholds: FloatArray
+    binding: FloatArray
+    budgets: Budgets
+
+    @property
+    def price(self) -> FloatArray:
+        """What safety costs in each episode (n,)."""
+        return self.free_value - self.value
+
+    def record(self) -> dict[str, Any]:
+        """Return everything as plain JSON data; what is not a number is None."""
+        arrays = ("episodes", "feasible", "gamma", "multipliers", "value", "free_value", "price",
+                  "thresholds", "binding")  # fmt: skip
+        plain: dict[str, Any] = {"name": self.name, "sizes": self.sizes._asdict()}
+        plain |= {name: _plain(getattr(self, name).tolist()) for name in arrays}
+        named = {f"B_{key}": _plain(value) for key, value in self.budgets._asdict().items()}
+        return plain | named
+
+    def rows(self) -> list[tuple[str, FloatArray]]:
+        """Return the quantities that change over the episodes, (name, values (n,))."""
+        several = self.multipliers.shape[1] > 1
+        found = [("V_r*", self.value), ("free value", self.free_value), ("price", self.price)]
+        for name, values in (("mu*", self.multipliers), ("threshold", self.thresholds)):
+            found += [(f"{name} {k + 1}" if several else name, v) for k, v in enumerate(values.T)]
+        return [*found, ("gamma", self.gamma)]
+
+    def __str__(self) -> str:
+        M, n = self.sizes.M, self.episodes.size
+        sizes = ", ".join(f"{key} = {value:,}" for key, value in self.sizes._asdict().items())
+        lines = [f"{self.name or 'a world'}: {sizes}; {n:,} of {M:,} episodes solved", ""]
+        lines.append(f"{'':<12}" + "".join(f"{head:>11}" for head in _HEADS))
+        for name, values in self.rows():
+            lines.append(f"{name:<12}" + "".join(f"{_short(x):>11}" for x in _figures(values)))
+        lines += ["", *self._sentences()]
+        return "\n".join(lines)
+
+    def _sentences(self) -> list[str]:
+        B = self.budgets
+        shares = ", ".join(f"{share:.0%}" for share in self.binding)
+        known = ", ".join(f"B_{key} = {_short(getattr(B, key))}" for key in "Prgb")
+        star = f"B_* = {_short(B.star)}"
+        if np.isnan(B.star):
+            star = "B_* is known only when all episodes are solved"
+        told = [f"The constraint binds in {shares} of these episodes.", f"{known}; {star}."]
+        if not self.feasible.all():
+            wrong = self.episodes[~self.feasible]
+            told.append(f"No policy is safe in {wrong.size:,} of them, the first is {wrong[0]:,}.")
+        return told
+
+
+_HEADS = ("first", "last", "mean", "smallest", "largest")
+
+
+def _figures(values: FloatArray) -> tuple[float, ...]:
+    """First and last; mean, smallest and largest of the values that are finite."""
+    known = values[np.isfinite(values)]
+    if not known.size:
+        return (np.nan,) * len(_HEADS)
+    return values[0], values[-1], known.mean(), known.min(), known.max()
+
+
+def _short(value: float) -> str:
+    """Four digits, no more than needed; rounding errors are zero."""
+    return "0" if abs(value) < BINDS else f"{value:.4g}"
+
+
+def _plain(value: Any) -> Any:
+    """Strict JSON: None for NaN and infinity."""
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value
+
+
+def describe(
+    world: DriftingWorld, episodes: IntArray | None = None, progress: Progress | None = None
+) -> Description:
+    """Return what is optimal in a world, what safety costs there, and how much it moves.
+
+    Parameters
+    ----------
+    episodes : (n,) increasing
+        At which the optimum is computed; by default at most 200, evenly spread, ends included.
+    progress
+        Called with numbers that add up to n.
+    """
+    _check.kind("world", world, get_args(DriftingWorld))
+    if episodes is None:
+        episodes = spread(world.M)
+    episodes = _check.integers("episodes", episodes, 0, world.M - 1)
+    _check.everywhere("episodes", episodes[1:], np.diff(episodes) > 0, "increasing")
+    change = variation(world)
+    found = optima(world, episodes, progress)
+    whole = episodes.size == world.M and found.feasible.all()
+    moved = float(found.policy_change.sum()) if whole else np.nan
+    safe = found.multipliers[found.feasible]
+    return Description(
+        name=world.name,
+        sizes=Sizes(world.M, world.H, world.S, world.A, world.K),
+        episodes=episodes,
+        feasible=found.feasible,
+        gamma=found.gamma,
+        multipliers=found.multipliers,
+        value=found.value,
+        free_value=free_values(world, episodes),
+        thresholds=found.thresholds,
+        binding=(safe > BINDS).mean(axis=0) if len(safe) else np.full(world.K, np.nan),
+        budgets=Budgets(
+            P=float(change.P.sum()), r=float(change.r.sum()), g=float(change.g.sum()), star=moved,
+            b=float(change.b.sum()),
+        ),
+    )  # fmt: skip
+
+
+def spread(M: int, most: int = MOST) -> IntArray:
+    """Return at most `most` episodes of M, evenly spread, the first and the last among them."""
+    _check.integer("M", M)
+    _check.integer("most", most, lower=2)
+    return np.unique(np.linspace(0, M - 1, min(M, most)).round().astype(np.int64))
+
+
+def free_values(world: DriftingWorld, episodes: IntArray) -> FloatArray:
+    """Return the largest V_r (n,) of any policy in each listed episode, safe or not."""
+    episodes = _check.integers("episodes", episodes, 0, world.M - 1)
+    _, version = world.distinct
+    _, first, number = np.unique(version[episodes], return_index=True, return_inverse=True)
+    listed = episodes[first]
+    out = np.empty((listed.size, 1))
+
+    def work(part: slice) -> None:
+        arrays, place = world.tables(listed[part])
+        # The reward in the utility's place: the safest policy is then the richest.
+        rich = arrays._replace(utilities=arrays.rewards[:, None], utility_path=arrays.reward_path)
+        exact.safest_utilities(rich, place, out[part], scratch_for(arrays))
+
+    in_chunks(work, listed.size, world.chunk)
+    return np.asarray(out[number, 0])

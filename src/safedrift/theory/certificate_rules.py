@@ -1,0 +1,342 @@
+"""The certificates of a run, computed from what an audit of it has collected.
+
+Each function below yields (id, printed, repaired, note) for some of `theory.statements`. A form of
+None is a statement that does not apply, and the note says why.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from safedrift.kernels.audit import memory as kernels
+from safedrift.kernels.audit.memory import (
+    BLOCK_STEP,
+    ESTIMATE,
+    IOTA_OPTIMAL,
+    IOTA_PATH,
+    MARTINGALE,
+    OWN_STEP,
+    VALUE,
+)  # fmt: skip
+from safedrift.knowledge import Slater
+from safedrift.learners.propd_ppo.parameters import descent_constant
+from safedrift.theory.audit import Audit, Slacks
+from safedrift.theory.bound_terms import Constants, over
+from safedrift.theory.certificates import Certificate, Certificates, Form
+from safedrift.theory.explicit_bounds import Bound, bounds
+from safedrift.theory.statements import IDS, statement
+
+__all__ = ["RELATIVE", "certificates"]
+
+RELATIVE = 1e-8  # of an identity
+ROUNDING = 1e-9  # of an inequality, relative to the size of its terms
+
+Check = tuple[str, Form | None, Form | None, str]
+
+
+def certificates(audit: Audit) -> Certificates:
+    """Return the certificates of the run that `audit` was fed with."""
+    if audit.done < audit.world.M:
+        raise ValueError(f"the audit must see all M = {audit.world.M} episodes; got {audit.done}")
+    agent = audit.agent
+    local = not isinstance(agent.knowledge, Slater)
+    found = {}
+    for part in (_identities, _chance, _steps, _estimates, _policy, _dual, _optimum, _theorems):
+        for id, printed, repaired, note in part(audit):
+            free = math.isinf(agent.settings.chi) if id == "dual-violation" else local
+            said = statement(id, linear=audit.linear, local=free)
+            found[id] = Certificate(
+                id, said.label, said.words, said.maths, said.kind, printed, repaired, said.erratum,
+                note,
+            )  # fmt: skip
+    info = {
+        "problem": audit.world.name, "sizes": agent.sizes._asdict(), "p": audit.p,
+        "setting": "linear kernel" if audit.linear else "tabular",
+        "knowledge": agent.knowledge.name, "mode": agent.parameters.mode,
+    }  # fmt: skip
+    return Certificates(tuple(found[id] for id in IDS), info)
+
+
+# ---------------------------------------------------------------- forms
+
+
+def _residuals(audit: Audit, column: int) -> Form:
+    """An identity of every episode."""
+    kept = audit.checks[column]
+    residual, quantiles = -kept.smallest + 0.0, kept.quantiles()
+    spread = None if quantiles is None else tuple(-q + 0.0 for q in reversed(quantiles))
+    return Form(residual <= RELATIVE, residual, spread, kept.place)
+
+
+def _equal(left: float, right: float, scale: float) -> Form:
+    """An identity of the whole run."""
+    residual = abs(left - right) / scale
+    return Form(residual <= RELATIVE, residual, left=left, right=right)
+
+
+def _slacks(kept: Slacks, places: float = math.inf) -> Form | None:
+    """An inequality of every episode; None where there was nothing to check."""
+    if kept.smallest == math.inf:
+        return None
+    share = kept.broken / places
+    return Form(kept.broken == 0, kept.smallest, kept.quantiles(), kept.place, share=share)
+
+
+def _both(audit: Audit, column: int, places: float = math.inf) -> tuple[Form | None, Form | None]:
+    """An inequality of every episode, printed and repaired."""
+    printed, repaired = audit.checks[column : column + 2]
+    return _slacks(printed, places), _slacks(repaired, places)
+
+
+def _sides(left: float, right: float, scale: float) -> Form:
+    """An inequality of the whole run; rounding is relative to `scale`."""
+    slack = math.inf if right == math.inf else right - left
+    return Form(slack >= -ROUNDING * scale, slack, left=left, right=right)
+
+
+# ---------------------------------------------------------------- every episode
+
+
+def _identities(audit: Audit) -> Iterator[Check]:
+    """The lines of the algorithms, and the expansions of the proofs."""
+    for id, column in (
+        ("policy-step", kernels.POLICY),
+        ("dual-step", kernels.DUAL),
+        ("evaluation", kernels.EVALUATION),
+        ("performance-difference", kernels.PERFORMANCE),
+        ("value-expansion", kernels.EXPANSION),
+    ):
+        yield id, _residuals(audit, column), None, ""
+    T, scale = audit.terms, float(audit.world.H * audit.world.M)
+    block, own = T[BLOCK_STEP, 0], T[OWN_STEP, 0]
+    errors = T[IOTA_OPTIMAL, 0] - T[IOTA_PATH, 0]
+    parts = float(block + (own - block) + errors + T[MARTINGALE, 0])
+    yield "regret-decomposition", _equal(audit.regret, parts, scale), None, ""
+    short = audit.total("b") - T[VALUE, 1:]
+    parts_g = audit.total("b") - T[ESTIMATE, 1:] - T[IOTA_PATH, 1:] + T[MARTINGALE, 1:]
+    forms = [_equal(float(x), float(y), scale) for x, y in zip(short, parts_g, strict=True)]
+    failing = [form for form in forms if not form.holds]
+    form = max(failing or forms, key=lambda form: form.slack if failing else abs(form.left or 0.0))
+    yield "violation-decomposition", form, None, ""
+
+
+def _chance(audit: Audit) -> Iterator[Check]:
+    """Azuma's bound; only the whole run is asked."""
+    H, M = audit.world.H, audit.world.M
+    bound = 4 * H * math.sqrt(H * M * math.log(4 / audit.p))
+    S = np.abs(audit.terms[MARTINGALE])
+    for id, left in (("martingale-r", S[0]), ("martingale-g", S[1:].max())):
+        yield id, _sides(float(left), bound, H * M), None, ""
+
+
+def _steps(audit: Audit) -> Iterator[Check]:
+    """One mirror step, the mirror steps of one episode, one change of the world."""
+    M, H = audit.world.M, audit.world.H
+    yield "one-step-descent", *_both(audit, kernels.DESCENT, M * H), ""
+    yield "primal-step", *_both(audit, kernels.PRIMAL, M), ""
+    forms = _both(audit, kernels.VISITATION, max(audit.changes * (H - 1), 1))
+    why = "the world never changes" if audit.world.H > 1 else "with one step there is no next state"
+    yield "visitation", *forms, "" if forms[0] else why
+
+
+def _estimates(audit: Audit) -> Iterator[Check]:
+    """Prediction errors, bonuses, potentials."""
+    M, H, S, A, K = audit.agent.sizes
+    places = float(M * H * S * A)
+    told = _confidence(audit)
+    yield "prediction-error", *_both(audit, kernels.PREDICTION, places * (1 + K)), told
+    yield "optimism", *_both(audit, kernels.OPTIMISM, places * K), told
+    last = "" if H > 1 else "with one step there is no next state"
+    forms = _both(audit, kernels.TRANSITIONS, max(places * (1 + K) * (H - 1) / H, 1.0))
+    yield "transition-bonus", *forms, last or told
+    yield "signal-bonus", *_both(audit, kernels.SIGNALS, places * (1 + K)), told
+    noise = _slacks(audit.checks[kernels.NORMALISED], max(float(M * (H - 1) * (1 + K)), 1.0))
+    why = last if audit.linear else "Algorithm 3 regresses nothing"
+    yield "self-normalised", noise, None, told if noise else why
+    which = "features φ^m of Algorithm 2" if audit.linear else "one-hot features, Λ = diag(n + λ)"
+    sums = M * (H - 1) * (1 + K) if audit.linear else M * H
+    forms = _both(audit, kernels.ELLIPTICAL, max(sums, 1))
+    lam = audit.agent.settings.lam
+    small = f"; lam = {lam:g}, where the lemma assumes at least 1" if lam < 1 else ""
+    yield "elliptical-potential", *forms, which + small if forms[0] else last
+    form = _slacks(audit.checks[kernels.PROJECTION], max(sums, 1))
+    yield "projection", form, None, which if form else last
+
+
+def _confidence(audit: Audit) -> str:
+    """What the learner's constants promise about the lemmas on bonuses."""
+    parameters = audit.agent.parameters
+    if parameters.mode == "practical" or parameters.overrides.get("bonus_scale", 1.0) < 1:
+        return "this learner's bonus is no confidence bound (errata E9)"
+    if parameters.mode == "printed":
+        return "the printed logarithm covers neither steps nor windows (errata E9)"
+    if audit.noisy and not parameters.noisy:
+        return "observations were noisy, the constants are for exact ones"
+    return "with the p that the learner was tuned for, a run fails anywhere with probability p/2"
+
+
+# ---------------------------------------------------------------- sums of steps
+
+
+def _policy(audit: Audit) -> Iterator[Check]:
+    """Mirror steps and drift of the comparator, up to the regret before the dual step."""
+    T, price, B = audit.terms, audit.price, audit.budgets
+    M, H, _, A, _ = audit.agent.sizes
+    s = audit.agent.settings
+    alpha, L = s.alpha, s.L
+    scale = float(H * M) * price
+    norm = math.sqrt(audit.dimensions.d1) if audit.dimensions else 1.0
+    B_l1, logs = float(audit.drift_l1.P.sum()), math.log(A)
+    squares = float(audit.total("mu2").sum())
+    mirror = (
+        over(H * M * logs, alpha * L) + alpha * H**2 * (M + squares),
+        over(H * -(-M // L) * logs, alpha) + alpha * descent_constant(H) * audit.sums["price2"],
+    )
+    turned = (H**2 * L * B.star, price * H**2 * L * B.star)
+    moved = (2 * H**2 * L * (norm * B.P + B.star), H**2 * L * (B_l1 + B.star))
+    left = float(T[BLOCK_STEP, 0] + audit.total("mu_block").sum())
+    forms = [_sides(left, mirror[i] + turned[i], scale) for i in range(2)]
+    yield "primal-blocks", forms[0], forms[1], ""
+    left = float(T[OWN_STEP, 0] - T[BLOCK_STEP, 0])
+    yield "comparator-drift", _sides(left, moved[0], scale), _sides(left, moved[1], scale), ""
+    policy = (mirror[0] + turned[0] + moved[0], mirror[1] + turned[1] + price * moved[1])
+    rest = _errors(audit) + float(T[MARTINGALE, 0])
+    priced = rest - float(audit.total("mu_told").sum())
+    forms = [_sides(audit.regret, right + priced, scale) for right in policy]
+    yield "regret-chain", forms[0], forms[1], ""
+    left = float(audit.total("mu_short").sum())
+    dual = s.eta * H**2 * (M + 1) + (s.eta * s.xi**2 - s.xi) * squares  # printed; not needed
+    rights = (policy[0] + dual, policy[1])
+    forms = [_sides(left, H * M + right + rest, scale) for right in rights]
+    yield "primal-violation", forms[0], forms[1], ""
+
+
+def _errors(audit: Audit) -> float:
+    """Σ (E*[ι_r + μ·ι_g] - ι_r(x, a))."""
+    T = audit.terms
+    return float(T[IOTA_OPTIMAL, 0] + audit.total("mu_iota").sum() - T[IOTA_PATH, 0])
+
+
+def _dual(audit: Audit) -> Iterator[Check]:
+    """The two dual lemmas, for V_g^m as the dual is told."""
+    s = audit.agent.settings
+    M, H, _, _, K = audit.agent.sizes
+    if s.eta == 0:
+        for id in ("dual-regret", "dual-violation"):
+            yield id, None, None, "eta is 0: there is no dual step"
+        return
+    scale = float(H * M) * audit.price
+    squares = float(audit.total("mu2").sum())
+    left = -float(audit.total("mu_best").sum())
+    shrink = (s.eta * s.xi**2 - s.xi) * squares
+    start = float((audit.first_mu**2).sum()) / (2 * s.eta)
+    rights = (
+        s.eta * H**2 * (M + 1) + shrink,
+        start + K * s.eta * H**2 * M + shrink + float(audit.total("mu_moved").sum()),
+    )
+    yield "dual-regret", _sides(left, rights[0], scale), _sides(left, rights[1], scale), ""
+    forms = [
+        min((_prices(audit, k, form, scale) for k in range(K)), key=lambda found: found.slack)
+        for form in range(2)
+    ]
+    yield "dual-violation", forms[0], forms[1], ""
+
+
+def _prices(audit: Audit, k: int, form: int, scale: float) -> Form:
+    """Right minus left side as a function of the fixed price μ, at its minimum and on a grid."""
+    s = audit.agent.settings
+    M, H = audit.world.M, audit.world.H
+    slope, paid = float(audit.total("gap")[k]), float(audit.total("mu_gap")[k])
+    if form == 0:
+        start, square = 0.0, 1 / (2 * s.eta)
+        bound = s.eta * H**2 * M / 2
+        if math.isinf(s.chi):
+            square, bound = square + s.xi * M / 2, 2 * bound
+    else:  # (μ - μ^1)²/(2η) for μ²/(2η), and |μ - μ^m| for each change of b that is not paired
+        first, squares = float(audit.first_mu[k]), float(audit.total("mu2")[k])
+        start, square = first**2 / (2 * s.eta), s.xi * M / 2 + 1 / (2 * s.eta)
+        slope += first / s.eta - float(audit.total("moved")[k])
+        bound = s.eta * H**2 * M + (s.eta * s.xi**2 - s.xi / 2) * squares
+        bound += float(audit.total("mu_moved")[k])
+    best = min(max(slope / (2 * square), 0.0), s.chi)
+    top = s.chi if math.isfinite(s.chi) else 2 * max(best, audit.price)
+    grid = np.append(np.linspace(0.0, top, 9), best)
+    slack = bound + start + paid + square * grid**2 - slope * grid
+    least = float(slack.min())
+    quantiles = tuple(np.quantile(slack, (0, 0.25, 0.5, 0.75, 1)).tolist())
+    return Form(least >= -ROUNDING * scale, least, quantiles)
+
+
+# ---------------------------------------------------------------- the optimum, the theorems
+
+
+def _optimum(audit: Audit) -> Iterator[Check]:
+    """Lemma 1, and violation under the Slater condition."""
+    form = _slacks(audit.extra["multiplier"], audit.world.M)
+    yield "multiplier-bound", form, None, "" if form else "no episode has a Slater gap"
+    C, scale = audit.weight, float(audit.world.H * audit.world.M)
+    why = ""
+    if math.isinf(C):
+        why = "chi is infinite: the lemma needs a weight C"
+    elif 2 * audit.largest_mu > C:
+        why = f"C = chi = {C:g} is below twice the largest mu*, {2 * audit.largest_mu:g}"
+    if why:
+        yield "slater-episode", None, None, why
+        yield "slater-run", None, None, why
+        return
+    printed, repaired = (
+        _slacks(audit.extra[f"slater-{form}"], audit.world.M) for form in ("printed", "repaired")
+    )
+    yield "slater-episode", printed, repaired, f"C = chi = {C:g}"
+    short = float((audit.total("b") - audit.terms[VALUE, 1:]).sum())
+    delta, weighted = float(audit.sums["delta"]), float(audit.sums["weighted"])
+    forms = _sides(short, 2 * delta / C, scale), _sides(weighted, delta, scale * (1 + C))
+    yield "slater-run", *forms, f"C = chi = {C:g}"
+
+
+def _theorems(audit: Audit) -> Iterator[Check]:
+    """Sums of prediction errors and the explicit bounds, with the constants of the bonus."""
+    ids = ("prediction-sum-r", "prediction-sum-g", "regret-bound", "violation-bound")
+    constant = _bounds(audit, "printed", Constants())[0].numbers
+    least = constant.get("C4", constant.get("C1", math.nan))
+    if not least > 0:
+        for id in ids:
+            yield id, None, None, "no constant of the paper follows from the learner's bonus"
+        return
+    followed = Constants.followed(least, least)
+    printed, repaired = (_bounds(audit, form, followed) for form in ("printed", "repaired"))
+    told = "constants follow from the learner's bonus (Constants.followed)"
+    scale = float(audit.world.H * audit.world.M)
+    left = _errors(audit)
+    forms = [_sides(left, _windowed(pair[0]), scale) for pair in (printed, repaired)]
+    yield ids[0], forms[0], forms[1], told
+    if isinstance(audit.agent.knowledge, Slater):
+        yield ids[1], None, None, "stated for local budgets"
+    else:
+        left = float((-audit.terms[IOTA_PATH, 1:]).max())
+        rights = [_windowed(pair[1], "utilities") for pair in (printed, repaired)]
+        yield ids[1], _sides(left, rights[0], scale), _sides(left, rights[1], scale), told
+    lefts = (audit.regret, float(np.maximum(audit.total("b") - audit.terms[VALUE, 1:], 0).max()))
+    for i in range(2):
+        against = "; ".join(repaired[i].reasons)
+        note = f"repaired form not proved for this learner: {against}" if against else told
+        forms = [_sides(lefts[i], pair[i].total, scale) for pair in (printed, repaired)]
+        yield ids[2 + i], forms[0], forms[1], note
+
+
+def _windowed(bound: Bound, of: str = "") -> float:
+    """The terms of a bound that stand for prediction errors, of the utilities if so asked."""
+    names = ["drift of transitions in windows", "drift of rewards and utilities in windows"]
+    wanted = [f"estimation of {of}", *(f"{name}, {of}" for name in names)]
+    return sum(t.value for t in bound.terms if t.name in (wanted if of else ["estimation", *names]))
+
+
+def _bounds(audit: Audit, form: str, constants: Constants) -> tuple[Bound, Bound]:
+    agent = audit.agent
+    return bounds(
+        agent.sizes, agent.knowledge, audit.budgets, agent.parameters,
+        dimensions=audit.dimensions, form=form, p=audit.p, constants=constants,
+    )  # fmt: skip
