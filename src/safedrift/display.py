@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from safedrift._check import FloatArray, IntArray
-from safedrift.kernels.types import Path
+from safedrift.kernels.types import WeightPath
 from safedrift.models import DriftingCMDP, DriftingWorld
 from safedrift.oracles import spread
 
@@ -83,7 +83,7 @@ def last_peak(values: FloatArray, first: int = 0) -> int:
     return first + int(np.flatnonzero(late >= late.max() - 1e-9)[-1])
 
 
-def shares(path: Path, N: int) -> FloatArray:
+def shares(path: WeightPath, N: int) -> FloatArray:
     """Return the weights (M, N) of a path."""
     weights = np.zeros((len(path.scenario), N))
     np.put_along_axis(weights, path.scenario.astype(np.int64), path.weight, axis=1)

@@ -68,14 +68,14 @@ class Successors(NamedTuple):
     probabilities: FloatArray  # (entries,)
 
 
-class Path(NamedTuple):
+class WeightPath(NamedTuple):
     """Convex weights through the scenarios, the J non-zero ones of each episode."""
 
     scenario: IndexArray  # (M, J) scenario numbers
     weight: FloatArray  # (M, J) summing to 1 in each row
 
 
-class World(NamedTuple):
+class TableArrays(NamedTuple):
     """A drifting CMDP as the kernels see it: N scenarios, M episodes."""
 
     # Unsigned indices into arrays: signed ones would cost a test for negative values each time.
@@ -87,9 +87,9 @@ class World(NamedTuple):
     utilities: FloatArray  # (N, K, H, S, A)
     initial_states: IndexArray  # (I,) support of the initial distribution
     initial: FloatArray  # (I,)
-    transition_path: Path
-    reward_path: Path
-    utility_path: Path
+    transition_path: WeightPath
+    reward_path: WeightPath
+    utility_path: WeightPath
     thresholds: FloatArray  # (M, K)
 
 
@@ -107,7 +107,7 @@ class Features(NamedTuple):
     one_hot: bool  # φ(x, a) is the unit vector of the pair: d2 = S*A
 
 
-class LinearWorld(NamedTuple):
+class LinearArrays(NamedTuple):
     """A linear-kernel CMDP as the simulation sees it."""
 
     features: Features

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from safedrift import _check
 from safedrift._check import FloatArray, IntArray
 from safedrift.kernels.probability import running_sums
-from safedrift.kernels.types import Path, Successors, World
+from safedrift.kernels.types import Successors, TableArrays, WeightPath
 from safedrift.models.linear import LinearKernelCMDP
 from safedrift.models.reductions import linear_kernel_of
 from safedrift.models.tabular import (
@@ -121,14 +121,14 @@ class DriftingCMDP:
         )
 
     @cached_property
-    def arrays(self) -> World:
+    def arrays(self) -> TableArrays:
         """The world as the kernels see it."""
         offsets, states, probabilities = _common_successors(self.scenarios)
         cumulative = np.empty_like(probabilities)
         running_sums(offsets, probabilities, cumulative)
         initial = self.initial
         support = np.flatnonzero(initial)
-        return World(
+        return TableArrays(
             offsets,
             states.astype(np.uint32),
             probabilities,
@@ -153,7 +153,7 @@ class DriftingCMDP:
 
     chunk = 32  # episodes that the oracles handle at once
 
-    def tables(self, episodes: IntArray) -> tuple[World, IntArray]:
+    def tables(self, episodes: IntArray) -> tuple[TableArrays, IntArray]:
         """Return P, r and g of (at least) the listed episodes, and where each is in them."""
         return self.arrays, episodes
 
@@ -191,7 +191,9 @@ def _check_scenarios(scenarios: tuple[TabularCMDP, ...]) -> None:
             _check.fail("scenarios", "of one initial distribution", "another", n)
 
 
-def _own_or_common(name: str, own: ArrayLike | None, common: Path | None, N: int) -> Path:
+def _own_or_common(
+    name: str, own: ArrayLike | None, common: WeightPath | None, N: int
+) -> WeightPath:
     """Return a path of its own where one is given, the common one otherwise."""
     if own is not None:
         return _as_path(name, own, N)
@@ -200,33 +202,33 @@ def _own_or_common(name: str, own: ArrayLike | None, common: Path | None, N: int
     return common
 
 
-def _as_path(name: str, weights: ArrayLike, N: int) -> Path:
+def _as_path(name: str, weights: ArrayLike, N: int) -> WeightPath:
     """Check weights and keep the non-zero ones of each row."""
     raw = np.asarray(weights)
     if raw.dtype.kind in "iu" and raw.ndim == 1:
         numbers = _check.integers(name, raw, 0, N - 1)
-        return _frozen(Path(numbers.astype(np.int32)[:, None], np.ones((raw.size, 1))))
+        return _frozen(WeightPath(numbers.astype(np.int32)[:, None], np.ones((raw.size, 1))))
     dense = _check.floats(name, weights, ("M", N))
     _check.distribution(name, dense)
     J = int((dense > 0).sum(axis=1).max())
     # The J largest of a row contain all its non-zero weights; scenario order keeps sums stable.
     index = np.sort(np.argsort(-dense, axis=1, kind="stable")[:, :J], axis=1)
     kept = np.take_along_axis(dense, index, axis=1)
-    return _frozen(Path(index.astype(np.int32), kept / kept.sum(axis=1, keepdims=True)))
+    return _frozen(WeightPath(index.astype(np.int32), kept / kept.sum(axis=1, keepdims=True)))
 
 
-def _frozen(path: Path) -> Path:
+def _frozen(path: WeightPath) -> WeightPath:
     for array in path:
         array.setflags(write=False)
     return path
 
 
-def _thawed(path: Path) -> Path:
+def _thawed(path: WeightPath) -> WeightPath:
     """Copy for the kernels, which are compiled for writable arrays only."""
-    return Path(path.scenario.copy(), path.weight.copy())
+    return WeightPath(path.scenario.copy(), path.weight.copy())
 
 
-def _mix(path: Path, m: int, bank: FloatArray) -> FloatArray:
+def _mix(path: WeightPath, m: int, bank: FloatArray) -> FloatArray:
     mixed: FloatArray = np.tensordot(path.weight[m], bank[path.scenario[m]], axes=1)
     return mixed
 

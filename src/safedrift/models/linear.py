@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from safedrift import _check
 from safedrift._check import FloatArray, IntArray
-from safedrift.kernels.types import Features, LinearWorld, Path, Successors, World
+from safedrift.kernels.types import Features, LinearArrays, Successors, TableArrays, WeightPath
 from safedrift.models.features import (
     ROUNDING,
     SuccessorFeatures,
@@ -205,10 +205,10 @@ class LinearKernelCMDP:
         return None if self.box is None else self.box.features_at
 
     @cached_property
-    def arrays(self) -> LinearWorld:
+    def arrays(self) -> LinearArrays:
         """The world as the simulation sees it."""
         support = np.flatnonzero(self.initial)
-        return LinearWorld(
+        return LinearArrays(
             self.features,
             self.theta.copy(),
             self.theta_r.copy(),
@@ -265,7 +265,7 @@ class LinearKernelCMDP:
         entries = self.features.states.size * (self.H if self._shared else 1)
         return int(np.clip(_BLOCK_BYTES // (8 * entries), 1, 32))
 
-    def tables(self, episodes: IntArray) -> tuple[World, IntArray]:
+    def tables(self, episodes: IntArray) -> tuple[TableArrays, IntArray]:
         """Form P, r and g of the listed episodes; returns them and where each episode is in them.
 
         On a box, quadrature probabilities are divided by their sum (`quadrature_error` says how far
@@ -285,8 +285,8 @@ class LinearKernelCMDP:
         rewards = self._signals(self.theta_r[listed])
         utilities = [self._signals(self.theta_g[listed, k]) for k in range(self.K)]
         support = np.flatnonzero(self.initial)
-        own = Path(np.arange(listed.size, dtype=np.int32)[:, None], np.ones((listed.size, 1)))
-        world = World(
+        own = WeightPath(np.arange(listed.size, dtype=np.int32)[:, None], np.ones((listed.size, 1)))
+        world = TableArrays(
             offsets, states, p, np.empty((0, 0)), rewards, np.stack(utilities, axis=1),
             support.astype(np.int32), self.initial[support], own, own, own,
             self.thresholds[listed],

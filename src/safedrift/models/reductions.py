@@ -15,7 +15,7 @@ import numpy as np
 
 from safedrift import _check
 from safedrift._check import FloatArray
-from safedrift.kernels.types import Path
+from safedrift.kernels.types import WeightPath
 from safedrift.models.linear import LinearKernelCMDP, SuccessorFeatures
 from safedrift.models.tabular import distinct_rows
 
@@ -38,7 +38,7 @@ def linear_kernel_of(world: DriftingCMDP, features: str, rewards: str) -> Linear
     return other
 
 
-def _different(path: Path, bank: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _different(path: WeightPath, bank: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Different rows of bank (N, ...), and the weight path (M, different) through them."""
     first, number = distinct_rows(bank.reshape(len(bank), -1))
     weights = np.zeros((len(path.weight), first.size))
@@ -46,7 +46,7 @@ def _different(path: Path, bank: FloatArray) -> tuple[FloatArray, FloatArray]:
     return bank[first], weights
 
 
-def _mixed(path: Path, bank: FloatArray) -> FloatArray:
+def _mixed(path: WeightPath, bank: FloatArray) -> FloatArray:
     """Σ_n w[m,n] bank[n] for bank (N, H, ...): (M, H, entries of a step)."""
     bank, weights = _different(path, bank)
     first, number = distinct_rows(weights)  # equal weights, equal bits

@@ -21,7 +21,7 @@ from scipy.sparse import coo_array, csr_array, hstack
 from safedrift import _check
 from safedrift._check import FloatArray, IntArray
 from safedrift.kernels import exact
-from safedrift.kernels.types import World
+from safedrift.kernels.types import TableArrays
 from safedrift.models import DriftingCMDP, DriftingWorld, TabularCMDP
 from safedrift.oracles.chunks import Progress, in_chunks
 
@@ -211,7 +211,7 @@ def _optima(
     return answer, policies, run
 
 
-def scratch_for(arrays: World) -> exact.Scratch:
+def scratch_for(arrays: TableArrays) -> exact.Scratch:
     mixed = arrays.transition_path.scenario.shape[1] > 1
     _, H, S, A = arrays.rewards.shape
     return exact.make_scratch(arrays.states.size if mixed else 0, H, S, A)

@@ -25,7 +25,7 @@ from scipy.sparse import csr_array
 
 from safedrift import _check
 from safedrift._check import FloatArray
-from safedrift.kernels.types import Path
+from safedrift.kernels.types import WeightPath
 from safedrift.knowledge import Budgets, LocalBudgets, block_sums
 from safedrift.models import DriftingCMDP, DriftingWorld, LinearKernelCMDP
 from safedrift.models.tabular import distinct_rows
@@ -142,7 +142,7 @@ _BLOCK = 256  # episodes whose changes are computed at once
 
 
 def _changes(
-    path: Path, banks: list[FloatArray], norm: str, starts: list[np.ndarray] | None = None
+    path: WeightPath, banks: list[FloatArray], norm: str, starts: list[np.ndarray] | None = None
 ) -> FloatArray:
     """Norm of the change of Σ_n w_n bank[n] for each bank (N, entries): (M, banks)."""
     M, J = path.scenario.shape
