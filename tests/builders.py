@@ -197,14 +197,14 @@ def assert_same_estimates(world, agent, policy, expected, tolerance):
     """Compare everything Algorithm 2 computes in an episode."""
     memory, found = agent.memory, agent.q()
     K, H, S = world.K, world.H, world.S
-    u = memory.u
+    u = memory.values.u
     if world.features.one_hot:
         u = by_state(u, S).reshape(1 + K, H, -1)
     for name, got in {
-        "policy": policy, "mu": agent.mu, "Q_r": found[0], "Q_g": found[1:], "w": memory.w, "u": u,
-        "Gamma": by_state(memory.bonus, S), "Gamma_r": by_state(memory.bonus_r, S),
-        "V": memory.v[: 1 + K, :H], "V_r": agent.estimates[0], "V_g": agent.estimates[1:],
-        "V_fed": memory.fed,
+        "policy": policy, "mu": agent.mu, "Q_r": found[0], "Q_g": found[1:], "w": memory.values.w, "u": u,
+        "Gamma": by_state(memory.values.bonus, S), "Gamma_r": by_state(memory.values.bonus_r, S),
+        "V": memory.values.v[: 1 + K, :H], "V_r": agent.estimates[0], "V_g": agent.estimates[1:],
+        "V_fed": memory.dual.signal,
     }.items():  # fmt: skip
         np.testing.assert_allclose(got, expected[name], rtol=0, atol=tolerance, err_msg=name)
 

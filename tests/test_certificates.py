@@ -247,7 +247,7 @@ def test_both_sides_of_the_lemmas_on_runs_agree_with_the_twin(case, lagged):
 def random_script(rng, world, agent, spread=1.0):
     """Policies, estimates and multipliers out of a hat, with V = ⟨Q, π⟩."""
     M, H, S, A, K = agent.sizes
-    C = agent.memory.v_start.size
+    C = agent.memory.values.v_start.size
     policies = rng.dirichlet(np.full(A, 0.7), (M, H, S))
     q = rng.random((M, C, H, S, A)) * np.arange(H, 0, -1)[:, None, None]
     V = (policies[:, None] * q).sum(axis=-1)

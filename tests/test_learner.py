@@ -156,15 +156,15 @@ def bandit(A, mu, alpha):
     agent = sd.PROPDPPO.for_problem(world, sd.Slater(0.4), L=10**9, W=10**9, alpha=alpha)
     agent.begin_episode(world.thresholds[0])
     agent.end_episode([0], [0], [0.5], [0.5])
-    agent.memory.mu[0] = mu
+    agent.memory.dual.mu[0] = mu
     return agent
 
 
 def improve(agent, q_r, q_g):
-    agent.memory.q[0, 0, :, 0] = q_r
-    agent.memory.q[1, 0, :, 0] = q_g
+    agent.memory.values.q[0, 0, :, 0] = q_r
+    agent.memory.values.q[1, 0, :, 0] = q_g
     learner.begin(1, agent.settings, agent.memory)
-    return agent.memory.pi[0, :, 0].copy()
+    return agent.memory.policy.pi[0, :, 0].copy()
 
 
 def test_log_policy_keeps_what_the_exact_formula_keeps_at_mu_1e6():
@@ -193,16 +193,16 @@ def test_an_underflowed_action_comes_back():
     for _ in range(1000):
         pi = improve(agent, [0.0, 0.0, 0.0], [0.0, 1.0, 0.5])
     np.testing.assert_allclose(pi, 1 / 3, rtol=1e-12)
-    assert np.isfinite(agent.memory.logit).all()
+    assert np.isfinite(agent.memory.policy.logit).all()
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.floats(-1000, 0), min_size=1, max_size=40))
 def test_exponentials_to_the_last_digit(numbers):
     memory = with_room(make_memory(1, 64, 1, 1, 2, np.eye(64)[0]), 64)
-    memory.pi[0, 0, : len(numbers)] = numbers
+    memory.policy.pi[0, 0, : len(numbers)] = numbers
     learner.exponentials.py_func(0, 0, len(numbers), memory)
-    found = memory.pi[0, 0, : len(numbers)]
+    found = memory.policy.pi[0, 0, : len(numbers)]
     normal = np.array(numbers) > -708
     np.testing.assert_allclose(found[normal], np.exp(numbers)[normal], rtol=5e-16)
     assert (found[~normal] < 1e-300).all()
@@ -330,11 +330,11 @@ def test_policy_refuses_what_is_not_there():
 
 def test_a_restart_forgets_every_digit_of_the_log_policy():
     agent = bandit(3, 1e6, 1.0)
-    agent.memory.logit[:] = 1e12
-    agent.memory.logit_low[:] = 1e-5
+    agent.memory.policy.logit[:] = 1e12
+    agent.memory.policy.logit_low[:] = 1e-5
     shorter = agent.settings._replace(L=5)
     learner.begin(5, shorter, agent.memory)
-    agent.memory.q[:] = 0.5
+    agent.memory.values.q[:] = 0.5
     learner.begin(6, shorter, agent.memory)
-    assert agent.memory.pi[0, :, 0].tolist() == [1 / 3] * 3
-    assert not agent.memory.logit[0, :, 0].any()
+    assert agent.memory.policy.pi[0, :, 0].tolist() == [1 / 3] * 3
+    assert not agent.memory.policy.logit[0, :, 0].any()

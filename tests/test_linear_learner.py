@@ -87,14 +87,14 @@ def test_agrees_with_twin_on_rank_deficient_data(lam):
 
     agent = build(world, W=30, L=10, lam=lam)
     assert_agrees_with_linear_twin(world, agent, draw=draw)
-    assert np.linalg.matrix_rank(agent.memory.gram[0, 0] - lam * np.eye(world.d1)) <= 3
+    assert np.linalg.matrix_rank(agent.memory.window.gram[0, 0] - lam * np.eye(world.d1)) <= 3
 
 
 def test_agrees_with_twin_across_a_refresh_of_the_factors():
     world = linear_world(M=300, S=3, A=2, H=2, drift="linear")
     agent = build(world, W=300, L=60)
     assert_agrees_with_linear_twin(world, agent)
-    assert 0 < agent.memory.residual[0] < 1e-12
+    assert 0 < agent.memory.window.residual[0] < 1e-12
 
 
 @given(
@@ -169,7 +169,7 @@ def test_a_copy_goes_on_exactly_like_the_original(how):
         rng.bit_generator.state = state
         step(other, m)
     np.testing.assert_array_equal(agent.q(), other.q())
-    np.testing.assert_array_equal(agent.memory.pi, other.memory.pi)
+    np.testing.assert_array_equal(agent.memory.policy.pi, other.memory.policy.pi)
 
 
 def test_memory_does_not_grow_with_the_window():
@@ -423,7 +423,7 @@ def test_a_box_made_of_densities_can_be_pickled_in_mid_run():
         step(agent, m, episodes[m])
         step(other, m, episodes[m])
     np.testing.assert_array_equal(agent.q(), other.q())
-    np.testing.assert_array_equal(agent.memory.pi, other.memory.pi)
+    np.testing.assert_array_equal(agent.memory.policy.pi, other.memory.policy.pi)
 
 
 def test_a_policy_that_is_always_uniform_is_told():

@@ -8,9 +8,18 @@ from safedrift import oracles, problems, theory
 from safedrift._version import __version__
 from safedrift.adapters.gymnasium_worlds import GymnasiumWorld, from_gymnasium
 from safedrift.adapters.transitions import Transition
-from safedrift.experiments import certify, simulate
+from safedrift.experiments import certify, measure_truth, simulate
 from safedrift.knowledge import Budgets, LocalBudgets, Sizes, Slater
-from safedrift.learners import PROPDPPO, Parameters, theorem1, theorem2, theorem3, theorem4
+from safedrift.learners import (
+    PROPDPPO,
+    Learner,
+    Parameters,
+    Trajectory,
+    theorem1,
+    theorem2,
+    theorem3,
+    theorem4,
+)
 from safedrift.models import (
     DriftingCMDP,
     LinearKernelCMDP,
@@ -33,7 +42,7 @@ from safedrift.oracles import (
     solve,
     variation,
 )
-from safedrift.results import Run
+from safedrift.results import Run, Truth
 
 __all__ = [
     "PROPDPPO",
@@ -41,6 +50,7 @@ __all__ = [
     "Description",
     "DriftingCMDP",
     "GymnasiumWorld",
+    "Learner",
     "LinearKernelCMDP",
     "LocalBudgets",
     "Parameters",
@@ -50,7 +60,9 @@ __all__ = [
     "SuccessorFeatures",
     "Successors",
     "TabularCMDP",
+    "Trajectory",
     "Transition",
+    "Truth",
     "__version__",
     "box",
     "budgets",
@@ -62,6 +74,7 @@ __all__ = [
     "from_gymnasium",
     "linear_kernel_on_box",
     "local_budgets",
+    "measure_truth",
     "optima",
     "oracles",
     "problems",

@@ -15,7 +15,7 @@ safedrift's own: there regret is measured exactly, elsewhere it is unknown.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sized
+from collections.abc import Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,11 +36,10 @@ from safedrift.adapters.transitions import (
     from_info,
     utilities_of,
 )
-from safedrift.kernels.simulation import Trajectory, make_trajectory
 from safedrift.models import DriftingWorld
 from safedrift.models.tabular import checked_thresholds
 
-__all__ = ["GymnasiumWorld", "from_gymnasium", "play_episode"]
+__all__ = ["EnvironmentStepper", "GymnasiumWorld", "from_gymnasium"]
 
 EPISODES = 20_000
 MOST_STATES = 10_000_000  # tables of more do not fit anywhere
@@ -60,7 +59,7 @@ class GymnasiumWorld:
     utility, over : of a transition; (K,) of a step of an ended episode
     reward_range : raw rewards that become 0 and 1
     name : of the environment
-    truth : the world behind the environment, or None where that is not known; it has no "over"
+    model : the world behind the environment, or None where that is not known; it has no "over"
     """
 
     env: gymnasium.Env[Any, Any]
@@ -74,7 +73,7 @@ class GymnasiumWorld:
     over: FloatArray
     reward_range: tuple[float, float]
     name: str
-    truth: DriftingWorld | None = None
+    model: DriftingWorld | None = None
 
     @property
     def M(self) -> int:
@@ -145,12 +144,12 @@ def from_gymnasium(
     if not low <= 0 <= high:
         _check.fail("reward_range", "around 0, which an ended episode earns", reward_range)
     inner = env.unwrapped
-    truth = None
+    model = None
     if isinstance(inner, DriftingEnv):
         changes = (horizon, utility, threshold, episodes, initial)
         as_it_is = type(inner) is DriftingEnv and _wrapped_by(env, *_IDLE)
         if as_it_is and all(x is None for x in changes) and (low, high) == (0, 1):
-            truth = inner.world
+            model = inner.world
         horizon = inner.world.H if horizon is None else horizon
         episodes = inner.world.M if episodes is None else episodes
     H = _check.integer("horizon", horizon)
@@ -159,7 +158,7 @@ def from_gymnasium(
         threshold = inner.world.thresholds[np.minimum(np.arange(M), inner.world.M - 1)]
     thresholds = _thresholds(threshold, M, H)
     first = _told_start(env) if initial is None else initial
-    S = n if truth is not None else n + 1
+    S = n if model is not None else n + 1
     return GymnasiumWorld(
         env=env, H=H, S=S, A=A,
         thresholds=thresholds,
@@ -169,44 +168,62 @@ def from_gymnasium(
         over=_over(over, thresholds.shape[1]),
         reward_range=(low, high),
         name=inner.spec.id if inner.spec is not None else type(inner).__name__,
-        truth=truth,
+        model=model,
     )  # fmt: skip
 
 
-def play_episode(
-    world: GymnasiumWorld, m: int, act: Callable[[int, int], int], seed: int | None = None
-) -> Trajectory:
-    """Play episode m with act(step, state) and return states, actions and signals.
+class EnvironmentStepper:
+    """Steps through an environment, which has a generator of its own (see `models.stepping`).
 
     Parameters
     ----------
     seed
-        Of the environment's reset. Without one an environment goes on, and drifts on, as it does.
+        Of the first reset of all; later ones have none, so that a drift goes on.
     """
-    states, actions, values = make_trajectory(world.H, world.K)
-    first = int(getattr(world.env.action_space, "start", 0))
-    low, high = world.reward_range
-    outcome = called(f"reset of episode {m}", world.env.reset, seed=seed)
-    seen, _ = _several("reset", outcome, 2)
-    ended = False
-    for h in range(world.H):
-        where = f"episode {m}, step {h}"
-        states[h] = world.S - 1 if ended else _number(world.env.observation_space, seen, where)
-        actions[h] = act(h, int(states[h]))
-        if ended:
-            earned, values[1:, h] = 0.0, world.over
+
+    next_draws = 0
+
+    def __init__(self, world: GymnasiumWorld, seed: int | None = None) -> None:
+        self._world, self._seed = world, seed
+        self._first_action = int(getattr(world.env.action_space, "start", 0))
+        self._seen: Any = None
+        self._ended = False
+
+    def first(self, m: int, u: FloatArray) -> int:
+        """Reset the environment."""
+        world = self._world
+        seed = self._seed if m == 0 else None
+        outcome = called(f"reset of episode {m}", world.env.reset, seed=seed)
+        self._seen, _ = _several("reset", outcome, 2)
+        self._ended = False
+        return _number(world.env.observation_space, self._seen, f"episode {m}, step 0")
+
+    def signals(self, m: int, h: int, x: int, a: int, u: FloatArray) -> FloatArray:
+        """Make a step and return reward and utilities (1+K,)."""
+        world, where = self._world, f"episode {m}, step {h}"
+        low, high = world.reward_range
+        values = np.empty(1 + world.K)
+        if self._ended:
+            earned, values[1:] = 0.0, world.over
         else:
-            a = first + int(actions[h])
-            outcome = called(f"step of {where}", world.env.step, a)
+            action = self._first_action + a
+            outcome = called(f"step of {where}", world.env.step, action)
             after, reward, terminated, truncated, info = _several("step", outcome, 5)
-            earned, ended = _real(reward, where), bool(terminated or truncated)
-            step = Transition(seen, a, after, earned, bool(terminated), info)
-            values[1:, h] = utilities_of(world.utility, step, world.K, where)
-            seen = after
+            earned, self._ended = _real(reward, where), bool(terminated or truncated)
+            step = Transition(self._seen, action, after, earned, bool(terminated), info)
+            values[1:] = utilities_of(world.utility, step, world.K, where)
+            self._seen = after
         if not low <= earned <= high:
             _check.fail(f"the reward of {where}", f"in reward_range, [{low:g}, {high:g}]", earned)
-        values[0, h] = (earned - low) / (high - low)
-    return Trajectory(states, actions, values)
+        values[0] = (earned - low) / (high - low)
+        return values
+
+    def next(self, m: int, h: int, x: int, a: int, u: FloatArray) -> int:
+        """Return the state the step led to; an ended episode stays in "over"."""
+        if self._ended:
+            return self._world.S - 1
+        where = f"episode {m}, step {h + 1}"
+        return _number(self._world.env.observation_space, self._seen, where)
 
 
 # ---------------------------------------------------------------- spaces

@@ -157,7 +157,7 @@ def _run(
 
     import safedrift as sd
     from safedrift import _check
-    from safedrift.experiments.box import finer
+    from safedrift.experiments.grid_error import finer
     from safedrift.experiments.simulation import check_feasible
     from safedrift.learners.propd_ppo.parameters import OVERRIDES
 

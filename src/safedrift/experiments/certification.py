@@ -17,10 +17,14 @@ import numpy as np
 from safedrift import _check
 from safedrift._check import FloatArray
 from safedrift.adapters.gymnasium_worlds import GymnasiumWorld
-from safedrift.experiments.simulation import Chunk, Progress, check_sizes, play_chunks, seeds
+from safedrift.experiments.playing import Chunk, play_chunks
+from safedrift.experiments.simulation import Progress, check_sizes
+from safedrift.experiments.streams import seeds
+from safedrift.kernels.records import Log, make_log
 from safedrift.kernels.audit.memory import Transcript
 from safedrift.knowledge import Sizes, Slater
 from safedrift.learners import PROPDPPO, Parameters
+from safedrift.learners.forgetting import forgetting_from
 from safedrift.models import DriftingWorld
 from safedrift.oracles import local_budgets
 from safedrift.problems import PROBLEMS, make
@@ -62,6 +66,11 @@ def certify(
     check_sizes(world, agent)
     report = progress or (lambda stage, done, total: None)
     learner = agent.fresh(seeds(seed)["learner"])
+    C = learner.memory.values.v_start.size
+
+    def room(B: int) -> Log:
+        return make_log(B, C, world.H, world.S, world.A, world.K)
+
     waiting: deque[tuple[Future[None], int]] = deque()
 
     def settle() -> None:
@@ -76,8 +85,10 @@ def certify(
 
     # One audit after the other, beside the play of the next chunk.
     with ThreadPoolExecutor(1) as pool:
-        for part in play_chunks(world, learner, seed, noisy, np.arange(world.M), logged=True):
-            waiting.append((pool.submit(audited, part), part.first + len(part.record.mu)))
+        for part in play_chunks(
+            world, learner, seed, noisy, np.arange(world.M), make_log=room
+        ):
+            waiting.append((pool.submit(audited, part), part.first + part.count))
             if len(waiting) > 1:
                 settle()
         while waiting:
@@ -93,31 +104,29 @@ def certify_run(
     progress: Progress | None = None,
 ) -> Certificates:
     """Certify a run, fresh or read from a file; see `Run.certify`."""
-    if "environment" in run.info:
+    if run.manifest.environment is not None:
         _check.fail(
             "the run",
             "of a world with a model, which can be played again",
-            f"one of the Gymnasium environment {run.info['environment']}",
+            f"one of the Gymnasium environment {run.manifest.environment}",
         )
     world = _world_of(run) if world is None else world
     _has_model(world)
     agent = _agent_of(run, world)
-    if not np.array_equal(run.thresholds, world.thresholds[run.episodes]):
+    if not np.array_equal(run.truth.thresholds, world.thresholds[run.episodes]):
         _check.fail("world", "the one of this run", "other thresholds")
-    K = world.K
+    stored = run.columns()
 
     def compare(part: Chunk, values: FloatArray, best: FloatArray) -> None:
         """What is played now is what the run has on record."""
-        B = len(part.record.mu)
+        B = part.count
         start, stop = np.searchsorted(run.episodes, (part.first, part.first + B))
         at = run.episodes[start:stop] - part.first
-        record = part.record
-        for name, found in (
-            ("mu", record.mu), ("estimated_reward", record.v_start[:, 0]),
-            ("estimated_utility", record.v_start[:, 1 : 1 + K]), ("observed", record.returns),
-            ("reward", values[:, 0]), ("utility", values[:, 1:]), ("optimal_reward", best),
-        ):  # fmt: skip
-            kept, now = getattr(run, name)[start:stop], found[at]
+        played = {f"trace.{name}": column for name, column in part.trace.items()}
+        played |= {"observed": part.returns, "reward": values[:, 0], "utility": values[:, 1:]}
+        played |= {"optimal_reward": best}
+        for name, found in played.items():
+            kept, now = stored[name][start:stop], found[at]
             off = ~np.isclose(now, kept, rtol=1e-9, atol=1e-9)
             if off.any():
                 i = int(np.argwhere(off)[0][0])
@@ -125,11 +134,11 @@ def certify_run(
                     "world",
                     "the one of this run, which can then be played again",
                     f"{name} = {now[i]} instead of {kept[i]} in episode {run.episodes[start + i]} "
-                    f"(the run was made with safedrift {run.info.get('version', '?')})",
+                    f"(the run was made with safedrift {run.manifest.version})",
                 )
 
     found = certify(
-        world, agent, run.info["seed"], noisy=run.info["noisy"], p=p, progress=progress,
+        world, agent, run.manifest.seed, noisy=run.manifest.noisy, p=p, progress=progress,
         witness=compare,
     )  # fmt: skip
     return replace(found, info=found.info | {"run": run.digest})
@@ -144,9 +153,7 @@ def _has_model(world: object) -> None:
 
 def _world_of(run: Run) -> DriftingWorld:
     """The world of a run: the one it was played in, or made again from its recipe."""
-    if run.world is not None:
-        return run.world
-    name, recipe = run.info["problem"], run.info.get("recipe")
+    name, recipe = run.manifest.problem, run.manifest.options
     if name not in PROBLEMS or not recipe:
         _check.fail(
             "world", "given to certify a stored run in a world of your own (run.certify(world), "
@@ -157,20 +164,24 @@ def _world_of(run: Run) -> DriftingWorld:
 
 def _agent_of(run: Run, world: DriftingWorld) -> PROPDPPO:
     """The learner of a run, from what was recorded of it."""
-    sizes = Sizes(**run.info["sizes"])
+    sizes = Sizes(**run.manifest.sizes.model_dump())
     if sizes != Sizes(world.M, world.H, world.S, world.A, world.K):
         _check.fail("world", f"of the run's sizes, {sizes}", f"{world!r}")
-    known = run.info["knowledge"]
+    settings = run.manifest.learner.settings
+    known = settings["knowledge"]
     told = Slater(known["gamma"]) if "gamma" in known else local_budgets(world)
     return PROPDPPO(
-        sizes, world.initial, Parameters.from_record(run.info["parameters"], sizes), told,
+        sizes, world.initial, Parameters.from_record(settings["parameters"], sizes), told,
         features=getattr(world, "features", None), box=getattr(world, "box", None),
+        forgetting=forgetting_from(settings["forgetting"]),
     )  # fmt: skip
 
 
 def transcript(part: Chunk) -> Transcript:
     """What an audit asks of a chunk that was logged."""
-    log, record = part.log, part.record
+    log, trace = part.log, part.trace
+    if log is None:
+        raise TypeError("part must have a log; got none")
     return Transcript(
-        part.policies, log.q, record.v_start, record.mu, log.states, log.actions, log.values
+        part.policies, log.q, log.v_start, trace["mu"], log.states, log.actions, log.signals
     )

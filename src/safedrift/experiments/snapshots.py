@@ -9,10 +9,11 @@ import numpy as np
 from safedrift import _check
 from safedrift._check import FloatArray, IntArray
 from safedrift.display import Display, Quantity
-from safedrift.experiments.box import Refinement
-from safedrift.experiments.simulation import Progress, check_sizes, play_chunks, seeds
-from safedrift.learners import PROPDPPO
-from safedrift.models import DriftingWorld, LinearKernelCMDP
+from safedrift.experiments.playing import play_chunks
+from safedrift.experiments.simulation import Progress, check_sizes
+from safedrift.experiments.streams import seeds
+from safedrift.learners import Learner
+from safedrift.models import DriftingWorld
 from safedrift.oracles import expected, occupancy, optima, solve
 from safedrift.problems import display
 
@@ -73,7 +74,7 @@ def expected_quantity(quantity: Quantity, measures: FloatArray) -> FloatArray:
 
 def learned_policies(
     world: DriftingWorld,
-    agent: PROPDPPO,
+    agent: Learner,
     episodes: IntArray,
     seed: int = 0,
     *,
@@ -98,16 +99,13 @@ def learned_policies(
     today = [world.at(int(m)) for m in episodes] if window > 1 else []
     before = episodes[:, None] - np.arange(window)
     listed = np.unique(before[before >= 0])
-    refinement = None
-    if isinstance(world, LinearKernelCMDP) and world.box is not None:
-        refinement = Refinement(world, listed)
     learner = agent.fresh(seeds(seed)["learner"])
-    for part in play_chunks(world, learner, seed, False, listed, refinement):
+    for part in play_chunks(world, learner, seed, False, listed):
         for m, policy in zip(part.measured, part.policies, strict=True):
             for i in np.flatnonzero((before == m).any(axis=1)):
                 sums[i] += policy if window == 1 else occupancy(today[i], policy)
         if progress:
-            progress("learning", part.first + len(part.record.mu), world.M)
+            progress("learning", part.first + part.count, world.M)
     total = sums.sum(axis=-1, keepdims=True)
     even = np.full(sums.shape, 1 / world.A)  # where the learner never came
     return np.asarray(np.divide(sums, total, out=even, where=total > 0))

@@ -41,13 +41,13 @@ def jit_inline(function: F) -> F:
     return _compile(function, forceinline=True, **_UNWRAPPED)
 
 
-def jit_sums(function: F) -> F:
+def jit_reordered(function: F) -> F:
     """Compile a part whose sums and minima may be taken in any order: faster, not for learners."""
     flags = {"reassoc", "contract", "nnan", "nsz"}
     return _compile(function, fastmath=flags, forceinline=True, **_UNWRAPPED)
 
 
-def jit_open(function: F) -> F:
+def jit_source_inline(function: F) -> F:
     """Write a part out in its caller's place before anything is compiled (compiles faster)."""
     return _compile(function, inline="always", **_OPTIONS)
 

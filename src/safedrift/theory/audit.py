@@ -144,7 +144,7 @@ class Audit:
         arrays, place = self.world.tables(episodes)
         place = np.asarray(place, np.int64)
         rewards = arrays.rewards[:, None]
-        settings = self.agent.settings
+        settings = self.agent.hyperparameters
         if self.linear:
             loops.audit_linear(
                 arrays, rewards, self.agent.features, place, self.done, settings, script, truth,
@@ -165,7 +165,7 @@ class Audit:
         """Refuse arrays that do not fit: compiled code would read past their ends."""
         _check.kind("script", script, kernels.Transcript)
         _, H, S, A, K = self.agent.sizes
-        C = self.agent.memory.v_start.size
+        C = self.agent.memory.values.v_start.size
         B = len(script.mu)
         shapes = {
             "policies": (B, H, S, A), "q": (B, C, H, S, A), "v_start": (B, C), "mu": (B, K),
@@ -193,7 +193,7 @@ class Audit:
     def _start(self) -> None:
         world, agent = self.world, self.agent
         H, S, A, K = world.H, world.S, world.A, world.K
-        C = agent.memory.v_start.size
+        C = agent.memory.values.v_start.size
         arrays, _ = world.tables(np.zeros(1, np.int64))
         entries, d1, d2 = arrays.states.size, 0, 0
         if self.dimensions is not None and agent.features is not None:
@@ -205,7 +205,7 @@ class Audit:
 
     def _drift_of_blocks(self) -> tuple[FloatArray, ...]:
         """What the lemmas add for drift inside each W-block, printed and repaired."""
-        world, W = self.world, self.agent.settings.W
+        world, W = self.world, self.agent.forgetting.W
         H = world.H
         l2, l1 = (
             (block_sums(v.P, W), block_sums(np.concatenate([v.r[:, None], v.g], axis=1), W))
@@ -281,7 +281,7 @@ class Audit:
         # The printed dual step of episode m+1 pairs b_{m+1} with V_g^m (E5).
         after = np.minimum(np.arange(first, first + len(mu)) + 1, self.world.M - 1)
         moved = np.zeros_like(b)
-        if not self.agent.settings.lagged:
+        if not self.agent.hyperparameters.lagged:
             moved = np.abs(self.world.thresholds[after] - b)
         sums["moved"] = sums["moved"] + moved.sum(axis=0)
         sums["mu_moved"] = sums["mu_moved"] + (mu * moved).sum(axis=0)
@@ -317,4 +317,4 @@ class Audit:
     @property
     def weight(self) -> float:
         """C of the violation lemmas: χ, at least twice every optimal multiplier (Lemma 1)."""
-        return float(self.agent.settings.chi)
+        return float(self.agent.hyperparameters.chi)

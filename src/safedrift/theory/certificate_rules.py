@@ -46,7 +46,7 @@ def certificates(audit: Audit) -> Certificates:
     found = {}
     for part in (_identities, _chance, _steps, _estimates, _policy, _dual, _optimum, _theorems):
         for id, printed, repaired, note in part(audit):
-            free = math.isinf(agent.settings.chi) if id == "dual-violation" else local
+            free = math.isinf(agent.hyperparameters.chi) if id == "dual-violation" else local
             said = statement(id, linear=audit.linear, local=free)
             found[id] = Certificate(
                 id, said.label, said.words, said.maths, said.kind, printed, repaired, said.erratum,
@@ -159,7 +159,7 @@ def _estimates(audit: Audit) -> Iterator[Check]:
     which = "features φ^m of Algorithm 2" if audit.linear else "one-hot features, Λ = diag(n + λ)"
     sums = M * (H - 1) * (1 + K) if audit.linear else M * H
     forms = _both(audit, kernels.ELLIPTICAL, max(sums, 1))
-    lam = audit.agent.settings.lam
+    lam = audit.agent.hyperparameters.lam
     small = f"; lam = {lam:g}, where the lemma assumes at least 1" if lam < 1 else ""
     yield "elliptical-potential", *forms, which + small if forms[0] else last
     form = _slacks(audit.checks[kernels.PROJECTION], max(sums, 1))
@@ -185,7 +185,7 @@ def _policy(audit: Audit) -> Iterator[Check]:
     """Mirror steps and drift of the comparator, up to the regret before the dual step."""
     T, price, B = audit.terms, audit.price, audit.budgets
     M, H, _, A, _ = audit.agent.sizes
-    s = audit.agent.settings
+    s = audit.agent.hyperparameters
     alpha, L = s.alpha, s.L
     scale = float(H * M) * price
     norm = math.sqrt(audit.dimensions.d1) if audit.dimensions else 1.0
@@ -222,7 +222,7 @@ def _errors(audit: Audit) -> float:
 
 def _dual(audit: Audit) -> Iterator[Check]:
     """The two dual lemmas, for V_g^m as the dual is told."""
-    s = audit.agent.settings
+    s = audit.agent.hyperparameters
     M, H, _, _, K = audit.agent.sizes
     if s.eta == 0:
         for id in ("dual-regret", "dual-violation"):
@@ -247,7 +247,7 @@ def _dual(audit: Audit) -> Iterator[Check]:
 
 def _prices(audit: Audit, k: int, form: int, scale: float) -> Form:
     """Right minus left side as a function of the fixed price μ, at its minimum and on a grid."""
-    s = audit.agent.settings
+    s = audit.agent.hyperparameters
     M, H = audit.world.M, audit.world.H
     slope, paid = float(audit.total("gap")[k]), float(audit.total("mu_gap")[k])
     if form == 0:

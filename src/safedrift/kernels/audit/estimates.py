@@ -11,7 +11,7 @@ import numpy as np
 
 from safedrift.kernels.audit.memory import ELLIPTICAL, NORMALISED, PROJECTION, note
 from safedrift.kernels.tabular.memory import BERNSTEIN_BONUS
-from safedrift.kernels.types import jit_inline, jit_part, jit_sums
+from safedrift.kernels.types import jit_inline, jit_part, jit_reordered
 
 # ---------------------------------------------------------------- Algorithm 3 again
 
@@ -74,7 +74,7 @@ def estimate_by_counts(h, m, world, settings, truth, ledger, work):
                     work.drift[c, s, a] = truth.spread[block, source, h]
 
 
-@jit_sums
+@jit_reordered
 def four_sums(entries, last, states, times, stack, out):
     """Σ n(x') V(x') and n Var_n[V] of four functions over the successors seen.
 

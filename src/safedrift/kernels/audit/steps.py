@@ -25,7 +25,7 @@ from safedrift.kernels.audit.memory import (
     VALUE,
     note,
 )
-from safedrift.kernels.types import jit_part, jit_sums
+from safedrift.kernels.types import jit_part, jit_reordered
 
 
 @jit_part
@@ -149,7 +149,7 @@ def examine_channel(world, p, i, m, c, h, lv, settings, script, truth, ledger, w
                 out.where[i, column] = h * S * A + at
 
 
-@jit_sums
+@jit_reordered
 def smallest(values):
     """The smallest of some numbers, and how many are failures."""
     least, broken = np.inf, 0
@@ -171,7 +171,7 @@ def expect_step(h, world, p, work):
         expect(h, world, p, work.stack[g], work.expected[g])
 
 
-@jit_sums
+@jit_reordered
 def expect(h, world, p, stack, out):
     """P_h applied to four functions of the next state at once."""
     S, A, _ = out.shape

@@ -39,7 +39,7 @@ from safedrift.learners.propd_ppo.components import (
     Evaluation,
     LeastSquaresEvaluation,
     MirrorStep,
-    describe,
+    plain,
 )
 
 if TYPE_CHECKING:
@@ -72,9 +72,9 @@ class Parameters:
             "overrides": dict(self.overrides),
             "noisy": self.noisy,
             "budgets": None if self.budgets is None else self.budgets._asdict(),
-            "improvement": describe(self.improvement),
-            "dual": describe(self.dual),
-            "evaluation": describe(self.evaluation),
+            "improvement": plain(self.improvement),
+            "dual": plain(self.dual),
+            "evaluation": plain(self.evaluation),
             "remarks": list(self.remarks),
         }
 
