@@ -1,7 +1,7 @@
 """Play a learner in a continuous world, and say what its discretisation costs.
 
 The features of a box are Python functions, so the loop over steps is one in Python; everything that
-depends on the number of nodes, episodes or features is compiled or BLAS. An episode uses from the
+depends on the number of nodes, episodes or features is compiled. An episode uses from the
 world's stream, in this order: one number for the first state, 1 + n for each of H-1 successors (the
 base density, then the draw from it), then H*(1+K) for noisy observations.
 """

@@ -9,6 +9,7 @@ import numpy as np
 
 from safedrift import _check
 from safedrift._check import FloatArray
+from safedrift.kernels.sums import product
 from safedrift.models.box import Box, draw
 from safedrift.models.densities import called
 from safedrift.models.features import ROUNDING
@@ -40,11 +41,12 @@ def next_point(
 def signals(world: LinearKernelCMDP, m: int, h: int, x: FloatArray, a: int) -> FloatArray:
     """Mean reward and utilities (1+K,) of action a at a point x (n,)."""
     phi = called("phi", _box(world).phi, x[None], np.array([[a]]), shape=(1, world.d2))[0]
-    means = np.append(world.theta_r[m, h] @ phi, world.theta_g[m, :, h] @ phi)
-    if means.min() < -ROUNDING or means.max() > 1 + ROUNDING or phi @ phi > 1 + ROUNDING:
+    theta = np.vstack((world.theta_r[m, h], world.theta_g[m, :, h]))
+    means, square = product(theta, phi), float((phi * phi).sum())
+    if means.min() < -ROUNDING or means.max() > 1 + ROUNDING or square > 1 + ROUNDING:
         _check.fail(
             "rewards, utilities and the norm of phi", "in [0, 1] everywhere, not at the nodes only",
-            f"{means} and {np.sqrt(phi @ phi):.6g}", f"(step {h}, state {x}, action {a})",
+            f"{means} and {np.sqrt(square):.6g}", f"(step {h}, state {x}, action {a})",
         )  # fmt: skip
     return np.asarray(means.clip(0.0, 1.0))
 
