@@ -14,15 +14,12 @@ writes it anew where a change of the numbers is meant.
 
 import hashlib
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 RECORDED = Path(__file__).with_name("same_bits.json")
 

@@ -1,4 +1,4 @@
-"""What models compute once: random walks on the simplex, sums for sampling, binomials, quadrature."""
+"""What models compute once: walks on the simplex, sums for sampling, binomials, quadrature."""
 
 from __future__ import annotations
 

@@ -173,7 +173,9 @@ class DriftingCMDP:
             "scenarios": φ(x,a) = all scenarios' rewards and utilities, scaled to norm at most 1.
             "one-hot": φ = e_{x,a}, d2 = S*A.
         """
-        return linear_kernel_of(self, features, rewards)
+        other = linear_kernel_of(self.arrays, self.initial, features, rewards)
+        other.name, other.recipe = self.name, self.recipe
+        return other
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{n}={getattr(self, n)}" for n in ("M", "H", "S", "A", "K"))

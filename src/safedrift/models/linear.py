@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,6 +20,7 @@ from safedrift import _check
 from safedrift._check import FloatArray, IntArray
 from safedrift.kernels.sums import product
 from safedrift.kernels.types import Features, LinearArrays, Successors, TableArrays, WeightPath
+from safedrift.models.continuous import Box
 from safedrift.models.features import (
     ROUNDING,
     SuccessorFeatures,
@@ -37,9 +37,6 @@ from safedrift.models.tabular import (
     distinct_rows,
     replace_thresholds,
 )
-
-if TYPE_CHECKING:
-    from safedrift.models.box import Box
 
 __all__ = ["LinearKernelCMDP", "SuccessorFeatures"]
 

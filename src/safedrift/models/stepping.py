@@ -10,7 +10,7 @@ import numpy as np
 from safedrift import _check
 from safedrift._check import FloatArray
 from safedrift.kernels.sums import product
-from safedrift.models.box import Box, draw
+from safedrift.models.continuous import Box, draw
 from safedrift.models.densities import called
 from safedrift.models.features import ROUNDING
 from safedrift.models.linear import LinearKernelCMDP

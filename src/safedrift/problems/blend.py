@@ -96,7 +96,7 @@ def build(
     _check.choice("drift", drift, tuple(DRIFTS))
     _check.kind("as_table", as_table, bool)
     rewards, scrap = _signals(orders, grades, H)
-    utilities, threshold = from_costs(scrap[None], np.array([scrap_limit]), H)
+    utilities, threshold = from_costs(scrap[None], np.array([scrap_limit]))
     start = np.zeros(rewards.shape[1])
     start[-(-orders // 3) * grades + (grades - 1) // 4] = 1.0
     scenarios = []

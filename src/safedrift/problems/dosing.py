@@ -86,7 +86,7 @@ def build(
     limit = _limit(S)
     harms = np.maximum(peak - limit, 0) / (S - 1 - limit)
     costs = np.broadcast_to(harms, (1, H, *peak.shape))
-    utilities, threshold = from_costs(costs, np.array([harm]), H)
+    utilities, threshold = from_costs(costs, np.array([harm]))
     effects = [_effect(peak, share * limit, H) for share in _HALF]
     start = certain(0, S)
     scenarios = []
@@ -106,7 +106,9 @@ def display(world: DriftingCMDP) -> Display:
     clears = shares(world.transition_path, len(_KEEP))
     responds = shares(world.reward_path, len(_KEEP))[:, : len(_HALF)]
     half = world.M // 2  # by then a learner has seen something
-    stays = product(clears, np.array(_KEEP))[half:]  # part of the drug that stays until the next dose
+    stays = product(clears, np.array(_KEEP))[
+        half:
+    ]  # part of the drug that stays until the next dose
     snapshots = (
         Snapshot("clears fastest", half + last_peak(-stays)),
         Snapshot("clears slowest", half + last_peak(stays)),
