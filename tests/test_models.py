@@ -272,7 +272,7 @@ def test_limits_outside_the_horizon_are_refused(limit):
 
 
 def test_the_horizon_is_that_of_the_costs():
-    # With an H of its own, from_costs(costs, [2.0], H=5) loosened a limit on 3 steps: the threshold was 3, not 1.
+    # It used to be an argument, and a wrong one changed the limit: H = 5 gave a threshold of 3.
     costs = np.ones((1, 3, 1, 1))
     with pytest.raises(TypeError):
         from_costs(costs, [2.0], 5)

@@ -106,9 +106,8 @@ def display(world: DriftingCMDP) -> Display:
     clears = shares(world.transition_path, len(_KEEP))
     responds = shares(world.reward_path, len(_KEEP))[:, : len(_HALF)]
     half = world.M // 2  # by then a learner has seen something
-    stays = product(clears, np.array(_KEEP))[
-        half:
-    ]  # part of the drug that stays until the next dose
+    # Part of the drug that stays until the next dose.
+    stays = product(clears, np.array(_KEEP))[half:]
     snapshots = (
         Snapshot("clears fastest", half + last_peak(-stays)),
         Snapshot("clears slowest", half + last_peak(stays)),
