@@ -138,7 +138,9 @@ def test_without_bonus_and_ridge_the_coefficients_of_a_still_world_are_recovered
     psi, phi = dense_features(world)
     for c in range(2):
         for h in range(H - 1):
-            inverse = np.linalg.inv(memory.window.gram[c, h] + np.triu(memory.window.gram[c, h], 1).T)
+            inverse = np.linalg.inv(
+                memory.window.gram[c, h] + np.triu(memory.window.gram[c, h], 1).T
+            )
             sigma = (H - 1 - h) / 2
             off = memory.values.w[c, h] - world.theta[0, h]
             assert (np.abs(off) <= 5 * sigma * np.sqrt(np.diag(inverse))).all()
@@ -148,7 +150,9 @@ def test_without_bonus_and_ridge_the_coefficients_of_a_still_world_are_recovered
             np.testing.assert_allclose(ahead @ off, 0, atol=0.05)
         signal = world.theta_r[0] if c == 0 else world.theta_g[0, 0]
         for h in range(H):  # rewards are seen without noise
-            np.testing.assert_allclose(phi[h] @ memory.values.u[c, h], phi[h] @ signal[h], atol=1e-5)
+            np.testing.assert_allclose(
+                phi[h] @ memory.values.u[c, h], phi[h] @ signal[h], atol=1e-5
+            )
 
 
 def own_loop_keeping(world, agent):
@@ -209,7 +213,10 @@ def test_agrees_with_twin_on_duplicated_features(lam):
     world = doubled(linear_world(M=25, K=2, drift="linear"))
     agent = build_linear(world, W=25, L=9, lam=lam)
     assert_agrees_with_linear_twin(world, agent, tolerance=1e-7)
-    for gram, d in ((agent.memory.window.gram[1, 0], world.d1), (agent.memory.window.gram_r[0], world.d2)):
+    for gram, d in (
+        (agent.memory.window.gram[1, 0], world.d1),
+        (agent.memory.window.gram_r[0], world.d2),
+    ):
         full = np.triu(gram) + np.triu(gram, 1).T
         assert np.linalg.matrix_rank(full - lam * np.eye(d), tol=1e-9) <= d // 2
 

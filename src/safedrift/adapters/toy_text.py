@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike
 
 from safedrift import _check
 from safedrift.adapters.transitions import Signal, Transition, checked_range, utilities_of
+from safedrift.kernels.elementary import cos_turns
 from safedrift.kernels.types import Successors
 from safedrift.models import TabularCMDP
 
@@ -122,5 +123,5 @@ def _lists(P: np.ndarray, H: int) -> Successors:
 
 def thawing(episodes: int, cycles: float) -> ArrayLike:
     """Weights (M, 2) of slippery and dry ground: slippery first, dry after half a cycle."""
-    share = 0.5 + 0.5 * np.cos(2 * np.pi * cycles * np.arange(episodes) / episodes)
+    share = 0.5 + 0.5 * cos_turns(cycles * np.arange(episodes) / episodes)
     return np.stack([share, 1 - share], axis=1)

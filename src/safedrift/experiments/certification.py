@@ -20,8 +20,8 @@ from safedrift.adapters.gymnasium_worlds import GymnasiumWorld
 from safedrift.experiments.playing import Chunk, play_chunks
 from safedrift.experiments.simulation import Progress, check_sizes
 from safedrift.experiments.streams import seeds
-from safedrift.kernels.records import Log, make_log
 from safedrift.kernels.audit.memory import Transcript
+from safedrift.kernels.records import Log, make_log
 from safedrift.knowledge import Sizes, Slater
 from safedrift.learners import PROPDPPO, Parameters
 from safedrift.learners.forgetting import forgetting_from
@@ -85,9 +85,7 @@ def certify(
 
     # One audit after the other, beside the play of the next chunk.
     with ThreadPoolExecutor(1) as pool:
-        for part in play_chunks(
-            world, learner, seed, noisy, np.arange(world.M), make_log=room
-        ):
+        for part in play_chunks(world, learner, seed, noisy, np.arange(world.M), make_log=room):
             waiting.append((pool.submit(audited, part), part.first + part.count))
             if len(waiting) > 1:
                 settle()

@@ -9,7 +9,7 @@ import numpy as np
 from safedrift import _check
 from safedrift._check import FloatArray, IntArray
 from safedrift.models import LinearKernelCMDP, refined
-from safedrift.models.box import Box
+from safedrift.models.continuous import Box
 from safedrift.oracles import evaluate_episodes, optima
 from safedrift.results import Outcome
 

@@ -185,9 +185,7 @@ def play_chunks(
         done += B
 
 
-def _entrance(
-    world: World, noisy: bool, seed: np.random.SeedSequence
-) -> tuple[Stepper, Any]:
+def _entrance(world: World, noisy: bool, seed: np.random.SeedSequence) -> tuple[Stepper, Any]:
     """The stepper of a world, and its arrays for a fast path (None for an environment)."""
     if isinstance(world, GymnasiumWorld):
         return EnvironmentStepper(world, int(seed.generate_state(1)[0])), None

@@ -135,9 +135,7 @@ def _learn(
         if progress:
             progress("learning", part.first + part.count, world.M)
     observed = np.concatenate(returns)[episodes]
-    trace = {
-        name: np.concatenate([part[name] for part in traces])[episodes] for name in traces[0]
-    }
+    trace = {name: np.concatenate([part[name] for part in traces])[episodes] for name in traces[0]}
     measured = observed if model is None else values[episodes]
     return Outcome(measured[:, 0], measured[:, 1:], observed), trace, policy.copy()
 

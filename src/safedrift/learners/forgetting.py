@@ -120,7 +120,9 @@ class Discount:
         return _schedule(m, discount=factor, restarts=_restarts(m, self.L))
 
 
-_KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Periodic, Never, SlidingWindow, Discount)}
+_KINDS: dict[str, Any] = {
+    kind.__name__: kind for kind in (Periodic, Never, SlidingWindow, Discount)
+}
 
 
 def record(forgetting: Forgetting) -> dict[str, Any]:

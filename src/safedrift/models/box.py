@@ -8,20 +8,16 @@ they can be evaluated like every other node and nothing ever moves to them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike
 
 from safedrift import _check
-from safedrift._check import FloatArray, IntArray
+from safedrift._check import FloatArray
+from safedrift.models.continuous import Box, Phi, draw
 from safedrift.models.densities import (
     BaseDensity,
     Psi,
     Sample,
-    called,
     check_function,
     mixture,
     truncated_normal,
@@ -42,56 +38,9 @@ __all__ = [
     "uniform_grid",
 ]
 
-Phi = Callable[[FloatArray, IntArray], FloatArray]
-"""phi(x (p, n), a (p, 1)) -> (p, d2): one state and one action per row"""
-
 RULES = {"gauss-legendre": gauss_legendre, "uniform": uniform_grid}
 
 _MOST_NUMBERS = 2**26  # of psi, or of P at all steps, at the nodes: half a GiB
-
-
-@dataclass(frozen=True, eq=False)
-class Box:
-    """What a continuous world adds to its nodes: the functions behind the arrays.
-
-    Attributes
-    ----------
-    low, high : (n,)
-    rule : name of the quadrature rule
-    nodes : nodes in each direction
-    tolerance : by how much the quadrature of a kernel may miss 1
-    quadrature : the first J of the world's S states
-    points : (S, n) the nodes, then the first states
-    """
-
-    low: FloatArray
-    high: FloatArray
-    actions: int
-    d1: int
-    d2: int
-    psi: Psi
-    phi: Phi
-    sample: Sample | None
-    rule: str
-    nodes: int
-    tolerance: float
-    quadrature: Quadrature
-    points: FloatArray
-
-    def features_at(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """ψ (P, A, J, d1) times the weights of the nodes, and φ (P, A, d2), at points (P, n)."""
-        y, weights = self.quadrature
-        P, A, J = len(points), self.actions, len(weights)
-        x, a = np.repeat(points, A, axis=0), np.tile(np.arange(A), P)[:, None]
-        psi = called("psi", self.psi, x, a, y, shape=(P * A, J, self.d1))
-        phi = called("phi", self.phi, x, a, shape=(P * A, self.d2))
-        # In arrays of our own: the user may keep and change what the functions returned.
-        psi, phi = np.multiply(psi, weights[:, None], order="C"), np.array(phi, order="C")
-        return psi.reshape(P, A, J, self.d1), phi.reshape(P, A, self.d2)
-
-    def contains(self, points: FloatArray) -> np.ndarray:
-        """Whether each of the points (..., n) lies in the box."""
-        return np.asarray(((points >= self.low) & (points <= self.high)).all(axis=-1))
 
 
 def linear_kernel_on_box(
@@ -215,22 +164,6 @@ def _check_bases(box: Box, psi: FloatArray, theta: FloatArray) -> None:
     allowed = f"1 within {box.tolerance:g} (more nodes, or densities that stay inside the box)"
     ok = np.abs(total - 1) <= box.tolerance
     _check.everywhere("the integral of each component of psi with sample", total, ok, allowed)
-
-
-def draw(box: Box, x: FloatArray, a: int, i: int, u: FloatArray) -> FloatArray:
-    """Return a draw (n,) from component i after action a at x (n,), checked to lie in the box."""
-
-    def sample(*arguments: Any) -> FloatArray:
-        return np.atleast_1d(np.asarray(box.sample(*arguments)))  # type: ignore[misc]
-
-    drawn = called("sample", sample, x, a, i, u, shape=x.shape)
-    if not box.contains(drawn):
-        _check.fail(
-            f"a draw from component {i} after action {a}",
-            f"inside the box {box.low} to {box.high}",
-            drawn,
-        )
-    return drawn
 
 
 _DRAWS = 64

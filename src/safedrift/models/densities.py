@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtr, ndtri
 
 from safedrift import _check
 from safedrift._check import FloatArray, IntArray
+from safedrift.kernels.elementary import exp, normal_cdf, normal_quantile
 from safedrift.models.features import rank
 from safedrift.models.quadrature import sides, vector
 
@@ -67,8 +67,8 @@ class _TruncatedNormal:
         centre = called("mean", self.mean, x, a, shape=x.shape)
         # Left of the box it is the upper tail that counts: mirrored, it keeps its digits.
         side = np.where(centre < self.low, -1.0, 1.0)
-        left = ndtr(side * (self.low - centre) / self.sd)
-        right = ndtr(side * (self.high - centre) / self.sd)
+        left = normal_cdf(side * (self.low - centre) / self.sd)
+        right = normal_cdf(side * (self.high - centre) / self.sd)
         ok = np.abs(right - left) > 1e-290
         _check.everywhere("mean(x, a)", centre, ok, "within 36 spreads of the box")
         return centre, side, left, right
@@ -78,12 +78,12 @@ class _TruncatedNormal:
         centre, _, left, right = self.cut(x, a)
         z = (y[None] - centre[:, None]) / self.sd
         height = 1 / (np.sqrt(2 * np.pi) * self.sd * np.abs(right - left))
-        return np.asarray((np.exp(-0.5 * z * z) * height[:, None]).prod(axis=-1))
+        return np.asarray((exp(-0.5 * z * z) * height[:, None]).prod(axis=-1))
 
     def sample(self, x: FloatArray, a: int, u: FloatArray) -> FloatArray:
         """(n,) by the inverse distribution function at u (n,)."""
         centre, side, left, right = (part[0] for part in self.cut(x[None], np.array([[a]])))
-        z = side * ndtri(left + u * (right - left))
+        z = side * normal_quantile(left + u * (right - left))
         return np.asarray(np.clip(centre + self.sd * z, self.low, self.high))
 
 

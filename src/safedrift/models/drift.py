@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from safedrift import _check
 from safedrift._check import FloatArray
+from safedrift.kernels.elementary import cos_turns
 from safedrift.kernels.probability import walk_on_simplex
 
 __all__ = [
@@ -88,8 +89,8 @@ def periodic(
         _check.fail("phase", f"at most {LARGEST:g} either way", phase)
     if not period >= 1 / LARGEST:
         _check.fail("period", f"at least {1 / LARGEST:g}", period)
-    angle = 2 * np.pi * (np.arange(M) / period + phase)
-    return _interpolate((N - 1) * (1 - np.cos(angle)) / 2, N)
+    seasons = np.arange(M) / period + phase
+    return _interpolate((N - 1) * (1 - cos_turns(seasons)) / 2, N)
 
 
 def random_walk(episodes: int, scenarios: int, step: float = 0.02, seed: int = 0) -> FloatArray:

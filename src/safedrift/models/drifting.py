@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from safedrift import _check
 from safedrift._check import FloatArray, IntArray
 from safedrift.kernels.probability import running_sums
+from safedrift.kernels.sums import product
 from safedrift.kernels.types import Successors, TableArrays, WeightPath
 from safedrift.models.linear import LinearKernelCMDP
 from safedrift.models.reductions import linear_kernel_of
@@ -79,7 +80,7 @@ class DriftingCMDP:
             if common is None:
                 raise TypeError("thresholds must be given when weights is not; got None")
             scenario_thresholds = np.stack([s.thresholds for s in self.scenarios])
-            mixed = np.einsum("mj,mjk->mk", common.weight, scenario_thresholds[common.scenario])
+            mixed = (common.weight[:, :, None] * scenario_thresholds[common.scenario]).sum(axis=1)
             thresholds = np.minimum(mixed, self.H)  # a convex mixture may round above H
         self.thresholds = checked_thresholds(thresholds, self.M, self.K, self.H)
 
@@ -172,7 +173,9 @@ class DriftingCMDP:
             "scenarios": φ(x,a) = all scenarios' rewards and utilities, scaled to norm at most 1.
             "one-hot": φ = e_{x,a}, d2 = S*A.
         """
-        return linear_kernel_of(self, features, rewards)
+        other = linear_kernel_of(self.arrays, self.initial, features, rewards)
+        other.name, other.recipe = self.name, self.recipe
+        return other
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{n}={getattr(self, n)}" for n in ("M", "H", "S", "A", "K"))
@@ -229,8 +232,8 @@ def _thawed(path: WeightPath) -> WeightPath:
 
 
 def _mix(path: WeightPath, m: int, bank: FloatArray) -> FloatArray:
-    mixed: FloatArray = np.tensordot(path.weight[m], bank[path.scenario[m]], axes=1)
-    return mixed
+    """Σ_n w[m, n] bank[n]."""
+    return product(path.weight[m], bank[path.scenario[m]])
 
 
 def _common_successors(

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from safedrift import _check
 from safedrift._check import FloatArray, IntArray
+from safedrift.kernels.sums import product
 from safedrift.kernels.types import Features, LinearArrays, Successors, TableArrays, WeightPath
+from safedrift.models.continuous import Box
 from safedrift.models.features import (
     ROUNDING,
     SuccessorFeatures,
@@ -36,9 +37,6 @@ from safedrift.models.tabular import (
     distinct_rows,
     replace_thresholds,
 )
-
-if TYPE_CHECKING:
-    from safedrift.models.box import Box
 
 __all__ = ["LinearKernelCMDP", "SuccessorFeatures"]
 
@@ -136,11 +134,11 @@ class LinearKernelCMDP:
             rows, entries = self._rows(h), self._entries(h)
             for episodes in self._blocks(self.theta[:, h], entries.stop - entries.start):
                 theta = self.theta[episodes, h].T  # (d1, block)
-                sums = total[rows] @ theta  # (pairs, block)
+                sums = product(total[rows], theta)  # (pairs, block)
                 self._check_sums(sums, h, episodes)
                 worst = max(worst, float(np.abs(sums - 1).max()))
                 if not convex:
-                    self._check_signs(psi[entries] @ theta, h, episodes)
+                    self._check_signs(product(psi[entries], theta), h, episodes)
         return worst
 
     def _check_sums(self, sums: FloatArray, h: int, episodes: IntArray) -> None:
@@ -254,8 +252,7 @@ class LinearKernelCMDP:
         if self.features.one_hot:
             return theta.reshape(-1, self.S, self.A)
         phi = self.features.phi[h if self.features.phi.shape[0] > 1 else 0]
-        values: FloatArray = (theta @ phi).reshape(-1, self.A, self.S)
-        return values.transpose(0, 2, 1)
+        return product(theta, phi).reshape(-1, self.A, self.S).transpose(0, 2, 1)
 
     # ------------------------------------------------------------ as tables
 
@@ -279,7 +276,7 @@ class LinearKernelCMDP:
         p = np.empty((listed.size, states.size))
         for h in range(self.H):
             psi = self.features.psi[self._entries(h)]
-            p[:, steps[h] : steps[h + 1]] = self.theta[listed, h] @ psi.T
+            p[:, steps[h] : steps[h + 1]] = product(self.theta[listed, h], psi.T)
         np.maximum(p, 0.0, out=p)
         p /= np.repeat(np.add.reduceat(p, offsets[:-1], axis=1), np.diff(offsets), axis=1)
         rewards = self._signals(self.theta_r[listed])
@@ -320,7 +317,7 @@ class LinearKernelCMDP:
         def size(delta: FloatArray) -> FloatArray:
             found = np.empty(len(delta))
             for first in range(0, len(delta), block):
-                change = np.abs(delta[first : first + block] @ psi.T)
+                change = np.abs(product(delta[first : first + block], psi.T))
                 sums = np.add.reduceat(change, starts, axis=1)
                 found[first : first + block] = sums.max(axis=1)
             return found

@@ -8,10 +8,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
-from scipy.special import gammaln, xlog1py, xlogy
 
 from safedrift._check import FloatArray
-from safedrift.models import Successors
+from safedrift.kernels.probability import binomial_each
+from safedrift.kernels.types import Successors
 
 
 def outcomes(after: ArrayLike, chance: ArrayLike, H: int) -> Successors:
@@ -42,6 +42,9 @@ def certain(state: int, S: int) -> FloatArray:
 def binomial(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> FloatArray:
     """Return the probability of k successes of n, each with probability p; arrays broadcast."""
     k, n, p = np.broadcast_arrays(k, n, p)
-    left = np.maximum(n - k, 0)
-    ways = gammaln(n + 1) - gammaln(k + 1) - gammaln(left + 1)
-    return np.where(k <= n, np.exp(ways + xlogy(k, p) + xlog1py(left, -p)), 0.0)
+    out = np.empty(k.shape)
+    binomial_each(
+        k.flatten().astype(np.int64), n.flatten().astype(np.int64),
+        p.flatten().astype(np.float64), out.reshape(-1),
+    )  # fmt: skip
+    return out

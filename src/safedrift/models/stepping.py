@@ -19,7 +19,8 @@ import numpy as np
 from safedrift import _check
 from safedrift._check import FloatArray
 from safedrift.kernels import stepping
-from safedrift.models.box import Box, draw
+from safedrift.kernels.sums import product
+from safedrift.models.continuous import Box, draw
 from safedrift.models.densities import called
 from safedrift.models.drifting import DriftingCMDP
 from safedrift.models.features import ROUNDING
@@ -61,9 +62,7 @@ def split_uniforms(u: FloatArray, H: int, K: int, next_draws: int) -> Uniforms:
     if not next_draws:
         return Uniforms(np.empty(0), np.empty((H - 1, 0)), np.empty((H, 0)))
     middle = 1 + (H - 1) * next_draws
-    return Uniforms(
-        u[:1], u[1:middle].reshape(H - 1, next_draws), u[middle:].reshape(H, 1 + K)
-    )
+    return Uniforms(u[:1], u[1:middle].reshape(H - 1, next_draws), u[middle:].reshape(H, 1 + K))
 
 
 def stepper_for(world: DriftingCMDP | LinearKernelCMDP, *, noisy: bool = False) -> Stepper:
@@ -151,12 +150,13 @@ class BoxStepper:
         """Observe reward and utilities (1+K,)."""
         world = self._world
         phi = called("phi", self._box.phi, x[None], np.array([[a]]), shape=(1, world.d2))[0]
-        means = np.append(world.theta_r[m, h] @ phi, world.theta_g[m, :, h] @ phi)
-        if means.min() < -ROUNDING or means.max() > 1 + ROUNDING or phi @ phi > 1 + ROUNDING:
+        theta = np.vstack((world.theta_r[m, h], world.theta_g[m, :, h]))
+        means, square = product(theta, phi), float((phi * phi).sum())
+        if means.min() < -ROUNDING or means.max() > 1 + ROUNDING or square > 1 + ROUNDING:
             _check.fail(
                 "rewards, utilities and the norm of phi",
                 "in [0, 1] everywhere, not at the nodes only",
-                f"{means} and {np.sqrt(phi @ phi):.6g}",
+                f"{means} and {np.sqrt(square):.6g}",
                 f"(step {h}, state {x}, action {a})",
             )
         means = means.clip(0.0, 1.0)

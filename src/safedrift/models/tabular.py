@@ -194,7 +194,7 @@ def replace_thresholds(world: W, thresholds: ArrayLike) -> W:
     return same
 
 
-def from_costs(costs: FloatArray, limits: FloatArray, H: int) -> tuple[FloatArray, FloatArray]:
+def from_costs(costs: ArrayLike, limits: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """Turn costs in [0, 1] with limits on their sum into utilities and thresholds.
 
     The only place where "cost ≤ limit" becomes "utility ≥ threshold":
@@ -205,10 +205,19 @@ def from_costs(costs: FloatArray, limits: FloatArray, H: int) -> tuple[FloatArra
     costs : array (K, H, S, A)
     limits : array (..., K)
         Largest allowed expected cost of an episode, in [0, H).
+
+    Examples
+    --------
+    >>> import numpy as np, safedrift as sd
+    >>> utilities, thresholds = sd.from_costs(np.full((1, 5, 2, 3), 0.25), [1.5])
+    >>> utilities.shape, thresholds
+    ((1, 5, 2, 3), array([3.5]))
     """
-    H = _check.integer("H", H)
-    costs = np.asarray(costs, dtype=np.float64)
+    costs = _check.floats("costs", costs, ("K", "H", "S", "A"))
+    K, H = costs.shape[:2]
     _check.everywhere("costs", costs, (costs >= 0) & (costs <= 1), "in [0, 1]")
     limits = np.asarray(limits, dtype=np.float64)
+    if limits.ndim == 0 or limits.shape[-1] != K:
+        _check.fail("limits", f"one for each of the K = {K} costs", f"shape {limits.shape}")
     _check.everywhere("limits", limits, (limits >= 0) & (limits < H), f"in [0, H) = [0, {H})")
     return 1.0 - costs, H - limits

@@ -33,4 +33,4 @@ def occupancy(cmdp: TabularCMDP, policy: FloatArray) -> FloatArray:
 
 def expected(measure: FloatArray, quantity: FloatArray) -> FloatArray:
     """Return the expectation (H,) of a quantity (H, S, A) under an occupancy (H, S, A)."""
-    return np.asarray(np.einsum("hsa,hsa->h", measure, np.broadcast_to(quantity, measure.shape)))
+    return np.asarray((measure * quantity).sum(axis=(1, 2)))

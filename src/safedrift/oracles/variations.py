@@ -25,6 +25,7 @@ from scipy.sparse import csr_array
 
 from safedrift import _check
 from safedrift._check import FloatArray
+from safedrift.kernels.sums import product
 from safedrift.kernels.types import WeightPath
 from safedrift.knowledge import Budgets, LocalBudgets, block_sums
 from safedrift.models import DriftingCMDP, DriftingWorld, LinearKernelCMDP
@@ -79,7 +80,7 @@ def _coefficient_changes(
     theta_g = world.theta_g.transpose(0, 2, 1, 3)  # (M, H, K, d2)
     if norm == "l2":
         P, r, g = (
-            np.linalg.norm(np.diff(theta, axis=0, prepend=theta[:1]), axis=-1)
+            np.sqrt((np.diff(theta, axis=0, prepend=theta[:1]) ** 2).sum(axis=-1))
             for theta in (world.theta, world.theta_r, theta_g)
         )
         return P, r, np.ascontiguousarray(g.transpose(0, 2, 1))
@@ -184,7 +185,7 @@ def _norms(
         if norm == "l2":
             found[:, i] = _from_distances(delta, parts)
         else:
-            change = np.abs(delta @ parts)
+            change = np.abs(product(delta, parts))
             rows = np.add.reduceat(change, starts[i], axis=1) if starts else change
             found[:, i] = rows.max(axis=1)
     return found
@@ -196,8 +197,8 @@ def _from_distances(delta: FloatArray, parts: FloatArray) -> FloatArray:
     Where their terms nearly cancel (mixtures that almost coincide), from the definition instead.
     """
     square = np.array([((parts - part) ** 2).sum(axis=1) for part in parts])
-    total = -0.5 * ((delta @ square) * delta).sum(axis=1)
-    terms = 0.5 * ((np.abs(delta) @ square) * np.abs(delta)).sum(axis=1)
+    total = -0.5 * (product(delta, square) * delta).sum(axis=1)
+    terms = 0.5 * (product(np.abs(delta), square) * np.abs(delta)).sum(axis=1)
     close = total < 1e-4 * terms
-    total[close] = ((delta[close] @ parts) ** 2).sum(axis=1)
+    total[close] = (product(delta[close], parts) ** 2).sum(axis=1)
     return np.asarray(np.sqrt(total))

@@ -83,7 +83,7 @@ def build(
     height = np.arange(S) / rungs
     rewards = np.broadcast_to(height[:, None], (H, S, A))
     tries = np.broadcast_to(np.arange(A) > 0, (1, H, S, A)).astype(np.float64)
-    utilities, threshold = from_costs(tries, np.array([efforts]), H)
+    utilities, threshold = from_costs(tries, np.array([efforts]))
     scenarios = []
     for good in (1, directions):
         P = _ladder(rungs, directions, gap, good, H)

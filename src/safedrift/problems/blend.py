@@ -38,8 +38,6 @@ Version
 
 from __future__ import annotations
 
-from math import comb
-
 import numpy as np
 from scipy.sparse import csr_array, kron, vstack
 
@@ -56,6 +54,7 @@ from safedrift.display import (
     shares,
 )
 from safedrift.models import DriftingCMDP, DriftingWorld, Successors, TabularCMDP, from_costs
+from safedrift.models.outcomes import binomial
 from safedrift.problems.random import DRIFTS
 
 _ACTIONS = 4
@@ -97,7 +96,7 @@ def build(
     _check.choice("drift", drift, tuple(DRIFTS))
     _check.kind("as_table", as_table, bool)
     rewards, scrap = _signals(orders, grades, H)
-    utilities, threshold = from_costs(scrap[None], np.array([scrap_limit]), H)
+    utilities, threshold = from_costs(scrap[None], np.array([scrap_limit]))
     start = np.zeros(rewards.shape[1])
     start[-(-orders // 3) * grades + (grades - 1) // 4] = 1.0
     scenarios = []
@@ -180,9 +179,9 @@ def _tool(grades: int, share: float) -> FloatArray:
     A binomial number of grades, at most a third of all and on average `share` of that.
     """
     most = -(-grades // 3)
+    chance = binomial(np.arange(most + 1), most, share)
     P = np.zeros((grades, grades))
     for wear in range(grades):
         for more in range(most + 1):
-            chance = comb(most, more) * share**more * (1 - share) ** (most - more)
-            P[wear, min(wear + more, grades - 1)] += chance
+            P[wear, min(wear + more, grades - 1)] += chance[more]
     return P

@@ -42,12 +42,12 @@ import numpy as np
 from safedrift import _check
 from safedrift._check import FloatArray
 from safedrift.display import Display, Drifting, Quantity, Snapshot, last_peak, shares
+from safedrift.kernels.sums import product
 from safedrift.models import DriftingCMDP, Successors, TabularCMDP, drift, from_costs
 from safedrift.models.outcomes import binomial, certain, outcomes
 
 _KEEP = (0.5, 0.65, 0.8)  # rapid, normal, slow metabolisers
 _HALF = (0.6, 0.9)  # peak of half effect, sensitive and tolerant, as a share of the safe limit
-_HILL = 4
 
 
 def build(
@@ -86,7 +86,7 @@ def build(
     limit = _limit(S)
     harms = np.maximum(peak - limit, 0) / (S - 1 - limit)
     costs = np.broadcast_to(harms, (1, H, *peak.shape))
-    utilities, threshold = from_costs(costs, np.array([harm]), H)
+    utilities, threshold = from_costs(costs, np.array([harm]))
     effects = [_effect(peak, share * limit, H) for share in _HALF]
     start = certain(0, S)
     scenarios = []
@@ -106,7 +106,8 @@ def display(world: DriftingCMDP) -> Display:
     clears = shares(world.transition_path, len(_KEEP))
     responds = shares(world.reward_path, len(_KEEP))[:, : len(_HALF)]
     half = world.M // 2  # by then a learner has seen something
-    stays = (clears @ np.array(_KEEP))[half:]  # part of the drug that stays until the next dose
+    # Part of the drug that stays until the next dose.
+    stays = product(clears, np.array(_KEEP))[half:]
     snapshots = (
         Snapshot("clears fastest", half + last_peak(-stays)),
         Snapshot("clears slowest", half + last_peak(stays)),
@@ -146,6 +147,7 @@ def _elimination(peak: np.ndarray, keep: float, H: int) -> Successors:
 
 
 def _effect(peak: np.ndarray, half: float, H: int) -> FloatArray:
-    """Reward (H, S, A) by the Hill equation."""
-    effect = peak**_HILL / (half**_HILL + peak**_HILL)
+    """Reward (H, S, A) by the Hill equation with coefficient 4."""
+    fourth = ((peak / half) ** 2) ** 2
+    effect = fourth / (1 + fourth)
     return np.broadcast_to(effect, (H, *peak.shape))

@@ -105,7 +105,7 @@ def road(
     S = gap.size
     rewards = np.broadcast_to(speed[:, None] / (speeds - 1), (H, S, 3))
     near = np.broadcast_to((gap == 0)[:, None], (1, H, S, 3))
-    utilities, threshold = from_costs(near, np.array([misses]), H)
+    utilities, threshold = from_costs(near, np.array([misses]))
     start = certain(gaps // 2 * speeds, S)
     scenarios = []
     for brake, accelerate in _GRIP:

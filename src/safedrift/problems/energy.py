@@ -46,6 +46,7 @@ import numpy as np
 from safedrift import _check
 from safedrift._check import FloatArray
 from safedrift.display import Display, Drifting, Quantity, Snapshot, last_peak, shares
+from safedrift.kernels.elementary import cos_turns
 from safedrift.models import DriftingCMDP, Successors, TabularCMDP, drift
 from safedrift.models.outcomes import certain, outcomes
 
@@ -146,7 +147,7 @@ def _hours(H: int) -> FloatArray:
 
 def _sun(levels: int, H: int) -> FloatArray:
     """Units that the panels give (H, S, 1)."""
-    daylight = np.maximum(np.sin(np.pi * (_hours(H) - 6) / 12), 0)
+    daylight = np.maximum(cos_turns((_hours(H) - 12) / 24), 0)
     return np.asarray(daylight[:, None, None] * _SUN[np.arange(3 * levels) % 3][:, None])
 
 

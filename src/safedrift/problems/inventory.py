@@ -52,6 +52,7 @@ from safedrift.display import (
     last_peak,
     shares,
 )
+from safedrift.kernels.sums import product
 from safedrift.models import DriftingCMDP, TabularCMDP
 from safedrift.models.outcomes import binomial, certain, outcomes
 
@@ -115,8 +116,8 @@ def display(world: DriftingCMDP) -> Display:
     y = np.minimum(x + pack * np.arange(world.A), world.S - 1)
     D = np.arange(customers + 1)
     chance = np.stack([binomial(D, customers, share) for share in _BUY])
-    missed = np.maximum(D - y[..., None], 0) @ chance.T  # (S, A, 3)
-    lost = np.stack([missed @ weights[snapshot.episode] for snapshot in snapshots])
+    missed = product(np.maximum(D - y[..., None], 0), chance.T)  # (S, A, 3)
+    lost = np.stack([product(missed, weights[snapshot.episode]) for snapshot in snapshots])
     shape = (world.H, world.S, world.A)
     return Display(
         snapshots,
@@ -144,7 +145,7 @@ def _day(
     left = y - sold
     money = _MARGIN * sold - _HOLDING * left - _DELIVERY * (order > 0)[:, None]
     served = np.where(D > 0, sold / np.maximum(D, 1), 1.0)
-    return left, chance, money @ chance, (served @ chance).clip(0, 1)
+    return left, chance, product(money, chance), product(served, chance).clip(0, 1)
 
 
 def _demand(M: int) -> FloatArray:

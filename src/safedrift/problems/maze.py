@@ -66,7 +66,7 @@ def build(
     P, hazard, start, targets = _layout(size, slip)
     S = size * size
     costs = np.broadcast_to(hazard[None, None, :, None], (1, H, S, 4)).astype(np.float64)
-    utilities, thresholds = from_costs(costs, np.array([hazard_budget]), H)
+    utilities, thresholds = from_costs(costs, np.array([hazard_budget]))
     transitions = np.broadcast_to(P, (H, S, 4, S))
     scenarios = []
     for target in targets:

@@ -50,6 +50,7 @@ from safedrift.display import (
     last_peak,
     shares,
 )
+from safedrift.kernels.elementary import cos_turns
 from safedrift.models import DriftingCMDP, Successors, TabularCMDP, drift
 from safedrift.models.outcomes import certain, outcomes
 
@@ -123,7 +124,7 @@ def display(world: DriftingCMDP) -> Display:
 def _profile(H: int) -> np.ndarray:
     """Arrivals over the day (H,), relative to noon."""
     hour = (np.arange(H) + 0.5) / H
-    return np.asarray(_QUIET + (1 - _QUIET) * np.sin(np.pi * hour))
+    return np.asarray(_QUIET + (1 - _QUIET) * cos_turns((hour - 0.5) / 2))
 
 
 def _transitions(capacity: int, arrival: np.ndarray, H: int) -> Successors:

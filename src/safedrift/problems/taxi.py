@@ -57,6 +57,7 @@ from safedrift.display import (
     last_peak,
     shares,
 )
+from safedrift.kernels.elementary import cos_turns
 from safedrift.models import DriftingCMDP
 
 RANKS = (0, 4, 20, 23)  # squares, row by row: red, green, yellow, blue
@@ -101,7 +102,7 @@ def build(
         for cmdp in scenarios
     ]
     phase = np.floor(levels * (cycles * np.arange(M) / M % 1)) / levels  # of the wave, in [0, 1)
-    rain = 0.5 + 0.5 * np.cos(2 * np.pi * phase)
+    rain = 0.5 + 0.5 * cos_turns(phase)
     weather = np.zeros((M, QUARTERS))  # rain is the ground of scenario 0, the others are dry
     weather[:, 0], weather[:, 1] = rain, 1 - rain
     return DriftingCMDP(

@@ -43,6 +43,7 @@ import numpy as np
 from safedrift import _check
 from safedrift._check import FloatArray, IntArray
 from safedrift.display import Display, Drifting, Quantity, Snapshot, last_peak
+from safedrift.kernels.elementary import exp, tanh
 from safedrift.models import LinearKernelCMDP, drift, linear_kernel_on_box
 from safedrift.models.box import BaseDensity, mixture, truncated_normal
 
@@ -121,7 +122,7 @@ def display(world: LinearKernelCMDP) -> Display:
 
 
 def _comfort(T: FloatArray) -> FloatArray:
-    return np.asarray(np.exp(-0.5 * ((T - _BEST) / _WIDTH) ** 2))
+    return exp(-0.5 * ((T - _BEST) / _WIDTH) ** 2)
 
 
 def _air(outside: float) -> BaseDensity:
@@ -133,7 +134,7 @@ def _mean(outside: float, x: FloatArray, a: IntArray) -> FloatArray:
     T = _LOWEST + _RANGE * x
     after = T + _LOSS * (outside - T) + _HEAT * _POWER[a]
     away = (after - _LOWEST) / _RANGE - 0.5  # from the middle of the box
-    return np.asarray(0.5 + 0.5 * np.tanh(2 * away))
+    return np.asarray(0.5 + 0.5 * tanh(2 * away))
 
 
 def _features(x: FloatArray, a: IntArray) -> FloatArray:

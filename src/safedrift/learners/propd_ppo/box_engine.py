@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from safedrift import _check
 from safedrift._check import FloatArray
+from safedrift.kernels.elementary import exp
 from safedrift.kernels.linear import box as off_nodes
 from safedrift.kernels.linear import propd_ppo as linear
 from safedrift.kernels.linear.memory import (
@@ -25,6 +26,7 @@ from safedrift.kernels.linear.memory import (
     with_linear_views,
 )
 from safedrift.kernels.records import Schedule
+from safedrift.kernels.sums import product
 from safedrift.kernels.types import Features
 from safedrift.knowledge import Sizes
 from safedrift.learners.propd_ppo.engines import (
@@ -176,16 +178,14 @@ class BoxEngine:
             part = slice(first, first + size)
             count = len(phi[part])
             wide = psi[part].transpose(2, 0, 1, 3).reshape(J, -1)
-            ahead = (self.history.v[h, :n].reshape(n * (1 + K), J) @ wide).reshape(
-                n, 1 + K, count, A, d1
-            )
+            ahead = product(self.history.v[h, :n], wide).reshape(n, 1 + K, count, A, d1)
             logits = np.empty((2, count, A))
             off_nodes.replay(
                 h, n, ahead, np.ascontiguousarray(phi[part]), self.hyperparameters, self.history,
                 self.memory, logits,
             )  # fmt: skip
             raw[part] = (logits[0] - logits[0].max(axis=1, keepdims=True)) + logits[1]
-        weight = np.exp(raw - raw.max(axis=1, keepdims=True))
+        weight = exp(raw - raw.max(axis=1, keepdims=True))
         return np.asarray(weight / weight.sum(axis=1, keepdims=True))
 
     def end(
