@@ -159,7 +159,7 @@ def _run(
     from safedrift import _check
     from safedrift.experiments.box import finer
     from safedrift.experiments.simulation import check_feasible
-    from safedrift.learners.propd_ppo.parameters import OVERRIDES
+    from safedrift.learners.propd_ppo.tuning import OVERRIDES
 
     for name in overrides:
         _check.choice("override", name, OVERRIDES)

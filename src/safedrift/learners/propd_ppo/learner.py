@@ -24,7 +24,7 @@ from safedrift._check import FloatArray
 from safedrift.kernels.linear.memory import LinearMemory, LinearSettings
 from safedrift.kernels.tabular.memory import Memory, Settings
 from safedrift.kernels.types import Features
-from safedrift.knowledge import Budgets, Knowledge, Sizes
+from safedrift.knowledge import Budgets, Dimensions, Knowledge, Sizes
 from safedrift.learners.propd_ppo.engines import (
     BoxEngine,
     BoxMaps,
@@ -35,8 +35,8 @@ from safedrift.learners.propd_ppo.engines import (
     TableEngine,
     indices,
 )
-from safedrift.learners.propd_ppo.linear_parameters import Dimensions
-from safedrift.learners.propd_ppo.parameters import Parameters, tune
+from safedrift.learners.propd_ppo.parameters import Parameters
+from safedrift.learners.propd_ppo.tuning import tune
 
 __all__ = ["PROPDPPO", "Problem"]
 
@@ -107,7 +107,7 @@ class PROPDPPO:
             self.engine = LinearEngine(sizes, self.initial, parameters, features)
         else:
             self.engine = BoxEngine(sizes, self.initial, parameters, features, box)
-        self._generator = np.random.default_rng(seed)
+        self._generator = np.random.default_rng(_check.seed("seed", seed))
         self._thresholds: FloatArray | None = None
 
     @classmethod
