@@ -286,10 +286,10 @@ def test_theorems_know_their_modes(theorem):
         (
             lambda: sd.LocalBudgets("a"),
             TypeError,
-            "transitions must be a number or an array of numbers; got 'a'",
+            "transitions must be a number or an array of numbers; got str",
         ),
         (lambda: sd.LocalBudgets(0.1, ["0.2"]), TypeError, "utilities must be a number or an arr"),
-        (lambda: sd.LocalBudgets(None), TypeError, "transitions must be a number .*; got None"),
+        (lambda: sd.LocalBudgets(None), TypeError, "transitions must be a number .*; got NoneType"),
         (
             lambda: sd.LocalBudgets(0.1, [0.1, np.nan]),
             ValueError,

@@ -38,9 +38,8 @@ def numbers(name: str, value: Any, allowed: str = "a number or an array of numbe
             raise TypeError
         return np.array(given, dtype=np.float64, order="C")
     except (TypeError, ValueError, OverflowError) as error:
-        got = repr(value) if isinstance(value, _NO_NUMBERS) else type(value).__name__
-        got += f" of {value.dtype}" if isinstance(value, np.ndarray) else ""
-        raise TypeError(f"{name} must be {allowed}; got {got}") from error
+        found = f" of {value.dtype}" if isinstance(value, np.ndarray) else ""
+        raise TypeError(f"{name} must be {allowed}; got {type(value).__name__}{found}") from error
 
 
 def floats(name: str, value: Any, shape: Sequence[int | str]) -> FloatArray:
