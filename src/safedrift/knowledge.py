@@ -1,4 +1,8 @@
-"""What the learner is told about the constraint: one of the paper's two assumptions."""
+"""What a learner is told: sizes, budgets, and one of the paper's two assumptions.
+
+Assumption 2 (`LocalBudgets`) bounds how far a world moves between two consecutive episodes.
+Assumption 3 (`Slater`) gives a γ such that some policy has V_g ≥ b + γ in every episode.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from numpy.typing import ArrayLike
 from safedrift import _check
 from safedrift._check import FloatArray
 
-__all__ = ["Budgets", "Knowledge", "LocalBudgets", "Sizes", "Slater", "block_sums"]
+__all__ = ["Budgets", "Dimensions", "Knowledge", "LocalBudgets", "Sizes", "Slater", "block_sums"]
 
 
 class Sizes(NamedTuple):
@@ -37,6 +41,38 @@ class Budgets(NamedTuple):
     def delta(self) -> float:
         """B_Δ = B_P + B_r + B_g."""
         return self.P + self.r + self.g
+
+
+class Dimensions(NamedTuple):
+    """Dimensions of the features: d1 for transitions, d2 for rewards, and how large ∫ψ V can be.
+
+    `bound` is the largest ‖∫ψ(x,a,x') V(x') dx'‖ over (x, a) and V in [0, 1]; None is √d1, all that
+    Assumption 1 promises. It is at least 1/√d1, because V = 1 gives θᵀ∫ψ = 1 with ‖θ‖ ≤ √d1.
+    """
+
+    d1: int
+    d2: int
+    bound: float | None = None
+
+    @property
+    def d(self) -> int:
+        """max(d1, d2)."""
+        return max(self.d1, self.d2)
+
+    @property
+    def largest(self) -> float:
+        """`bound`, or √d1 where it is not given."""
+        return float(np.sqrt(self.d1)) if self.bound is None else float(self.bound)
+
+    def check(self) -> None:
+        """Raise unless d1 and d2 are integers >= 1 and `bound` is possible."""
+        root = float(np.sqrt(_check.integer("d1", self.d1)))
+        _check.integer("d2", self.d2)
+        if self.bound is None:
+            return
+        rounding = 1 + 1e-9
+        if not 1 / root / rounding <= _check.real("bound", self.bound) <= root * rounding:
+            _check.fail("bound", f"in [{1 / root:.3g}, {root:.3g}], from 1/√d1 to √d1", self.bound)
 
 
 @dataclass(frozen=True)
@@ -79,10 +115,8 @@ class LocalBudgets:
 
     def __post_init__(self) -> None:
         for name in ("transitions", "utilities"):
-            values = np.array(getattr(self, name), dtype=np.float64)
-            ok = np.isfinite(values) & (values >= 0)
-            if not ok.all():
-                _check.everywhere(name, np.atleast_1d(values), np.atleast_1d(ok), "finite and >= 0")
+            values = _check.numbers(name, getattr(self, name))
+            _check.everywhere(name, values, np.isfinite(values) & (values >= 0), "finite and >= 0")
             object.__setattr__(self, name, values)
 
     def per_episode(self, sizes: Sizes) -> tuple[FloatArray, FloatArray]:

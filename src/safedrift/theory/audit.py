@@ -18,9 +18,8 @@ from safedrift import _check
 from safedrift._check import FloatArray
 from safedrift.kernels.audit import lemmas as loops
 from safedrift.kernels.audit import memory as kernels
-from safedrift.knowledge import Budgets, Slater, block_sums
+from safedrift.knowledge import Budgets, Dimensions, Slater, block_sums
 from safedrift.learners import PROPDPPO
-from safedrift.learners.propd_ppo.linear_parameters import Dimensions
 from safedrift.models import DriftingWorld, LinearKernelCMDP
 from safedrift.oracles import optimal_policies, variation
 

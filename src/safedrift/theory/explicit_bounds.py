@@ -24,8 +24,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from safedrift import _check
-from safedrift.knowledge import Budgets, Knowledge, LocalBudgets, Sizes, Slater
-from safedrift.learners.propd_ppo.linear_parameters import Dimensions, check_told
+from safedrift.knowledge import Budgets, Dimensions, Knowledge, LocalBudgets, Sizes, Slater
 from safedrift.learners.propd_ppo.parameters import Parameters, descent_constant, total_budgets
 from safedrift.theory.bound_terms import (
     Constants,
@@ -208,4 +207,4 @@ def check_problem(
     _check.kind("knowledge", knowledge, (Slater, LocalBudgets))
     total_budgets(_check.kind("budgets", budgets, Budgets), sizes.M, floored=False)
     if dimensions is not None:
-        check_told(dimensions, "printed")
+        _check.kind("dimensions", dimensions, Dimensions).check()

@@ -32,14 +32,14 @@ from safedrift.kernels.records import (
     make_trace,
 )
 from safedrift.kernels.types import Features
-from safedrift.knowledge import Budgets, Knowledge, Sizes
+from safedrift.knowledge import Budgets, Dimensions, Knowledge, Sizes
 from safedrift.learners.forgetting import Forgetting, Never, Periodic, record
 from safedrift.learners.generators import generator_state, restore_generator
 from safedrift.learners.propd_ppo.box_engine import BoxEngine, BoxMaps
 from safedrift.learners.propd_ppo.engines import Engine, LinearEngine, TableEngine, indices
-from safedrift.learners.propd_ppo.linear_parameters import Dimensions
 from safedrift.learners.propd_ppo.notes import notes_on
-from safedrift.learners.propd_ppo.parameters import Parameters, tune
+from safedrift.learners.propd_ppo.parameters import Parameters
+from safedrift.learners.propd_ppo.tuning import tune
 from safedrift.learners.protocol import PolicyLike, Problem, Trajectory
 
 __all__ = ["PROPDPPO"]
@@ -122,7 +122,7 @@ class PROPDPPO:
             self.engine = LinearEngine(sizes, start, parameters, windows, features)
         else:
             self.engine = BoxEngine(sizes, start, parameters, windows, features, box)
-        self._generator = np.random.default_rng(seed)
+        self._generator = np.random.default_rng(_check.seed("seed", seed))
         self._thresholds: FloatArray | None = None  # of the episode in progress
         self._last = (False, False, 0.0)  # policy restart, window restart, share at cap
 
