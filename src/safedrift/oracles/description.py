@@ -21,7 +21,7 @@ from safedrift.oracles.chunks import Progress, in_chunks
 from safedrift.oracles.optimality import optima, scratch_for
 from safedrift.oracles.variations import variation
 
-__all__ = ["Description", "describe", "free_values", "spread"]
+__all__ = ["Description", "describe", "evenly_spaced", "free_values", "smallest_gap"]
 
 MOST = 200  # episodes that are described by default
 BINDS = 1e-9  # a multiplier up to this is none
@@ -145,7 +145,7 @@ def describe(
     """
     _check.kind("world", world, get_args(DriftingWorld))
     if episodes is None:
-        episodes = spread(world.M)
+        episodes = evenly_spaced(world.M)
     episodes = _check.integers("episodes", episodes, 0, world.M - 1)
     _check.everywhere("episodes", episodes[1:], np.diff(episodes) > 0, "increasing")
     change = variation(world)
@@ -171,15 +171,20 @@ def describe(
     )  # fmt: skip
 
 
-def spread(M: int, most: int = MOST) -> IntArray:
-    """Return at most `most` episodes of M, evenly spread, the first and the last among them."""
+def evenly_spaced(M: int, most: int = MOST) -> IntArray:
+    """Return at most `most` of M episodes, evenly spaced, including the first and the last."""
     _check.integer("M", M)
     _check.integer("most", most, lower=2)
     return np.unique(np.linspace(0, M - 1, min(M, most)).round().astype(np.int64))
 
 
+def smallest_gap(world: DriftingWorld) -> float:
+    """Return the smallest Slater gap γ of all episodes, e.g. for `Slater(gamma)`."""
+    return float(optima(world, world.distinct[0]).gamma.min())
+
+
 def free_values(world: DriftingWorld, episodes: IntArray) -> FloatArray:
-    """Return the largest V_r (n,) of any policy in each listed episode, safe or not."""
+    """Return max_π V_r (n,) of each listed episode over all policies, safe or not."""
     episodes = _check.integers("episodes", episodes, 0, world.M - 1)
     _, version = world.distinct
     _, first, number = np.unique(version[episodes], return_index=True, return_inverse=True)
