@@ -1,4 +1,4 @@
-"""What is true: exact values, constrained optima, variation budgets. Learners never see this."""
+"""Truth: exact values, constrained optima and variation budgets. Learners never see it."""
 
 from safedrift.oracles.description import (
     Description,
