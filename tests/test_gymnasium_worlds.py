@@ -16,8 +16,7 @@ from safedrift.adapters.gymnasium_worlds import play_episode
 from safedrift.adapters.toy_text import from_table
 from safedrift.cli import app
 from safedrift.problems.frozen_lake import dry_feet
-from safedrift.reports import plots
-from safedrift.reports import summary_text as words
+from safedrift.reports import plots, summary_text
 
 
 class Scripted(gymnasium.Env):
@@ -597,17 +596,17 @@ def test_the_page_shows_what_was_observed_and_hides_what_is_unknown(tmp_path, K)
     assert "the regret, is unknown" in page
 
 
-def test_the_sentence_says_what_was_observed():
+def test_headline_of_an_observed_run():
     run = sd.simulate(walk(M=40), agent_for(walk(M=40)))
     n, K = run.utility.shape
     safe = sd.Run(**vars(run) | {"utility": np.full((n, K), 4.001), "reward": np.full(n, 1.5)})
-    assert words.sentence(safe) == (
+    assert summary_text.headline(safe) == (
         "In 40 episodes propd-ppo earned 1.5 reward per episode, 1.5 in the last tenth of them. "
-        "The constraint was met in the long run: 4.001 utility per episode observed, 4 asked."
+        "The constraint was met in the long run: 4.001 utility per episode observed, 4 required."
     )
     unsafe = sd.Run(**vars(safe) | {"utility": np.full((n, K), 3.5)})
-    assert words.sentence(unsafe).endswith(
-        "The constraint was missed in the long run: 3.5 utility per episode observed, 4 asked."
+    assert summary_text.headline(unsafe).endswith(
+        "The constraint was missed in the long run: 3.5 utility per episode observed, 4 required."
     )
 
 

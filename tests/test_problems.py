@@ -19,7 +19,7 @@ from safedrift import (
 )
 from safedrift.adapters.environment import DriftingEnv
 from safedrift.models import DriftingWorld, refined
-from safedrift.oracles import evaluate_episodes, spread
+from safedrift.oracles import evaluate_episodes, evenly_spaced
 from safedrift.problems import PROBLEMS, documentation, make
 from safedrift.problems.blend import SIMULATORS
 
@@ -123,7 +123,7 @@ def test_declared_budgets_and_gap_are_the_computed_ones(name):
     change = variation(world)
     computed = [getattr(change, part).sum() for part in "Prgb"]
     on_box = getattr(world, "box", None) is not None
-    gamma = optima(world, spread(episodes) if on_box else None).gamma.min()
+    gamma = optima(world, evenly_spaced(episodes) if on_box else None).gamma.min()
     told = ", ".join(f"B_{part} = {x:.4g}" for part, x in zip("Prgb", computed, strict=True))
     told = f"M = {episodes}: {told}, gamma = {gamma:.6g}"
     assert found, told

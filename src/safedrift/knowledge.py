@@ -19,7 +19,14 @@ __all__ = ["Budgets", "Dimensions", "Knowledge", "LocalBudgets", "Sizes", "Slate
 
 
 class Sizes(NamedTuple):
-    """Sizes of a problem: episodes, steps, states, actions, constraints."""
+    """Sizes of a problem: episodes, steps, states, actions, constraints.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> sd.Sizes(M=1000, H=5, S=4, A=3, K=1)
+    Sizes(M=1000, H=5, S=4, A=3, K=1)
+    """
 
     M: int
     H: int
@@ -29,7 +36,14 @@ class Sizes(NamedTuple):
 
 
 class Budgets(NamedTuple):
-    """Total variation of a world over all episodes, in the paper's norms (eqs. 6 and 7)."""
+    """Total variation of a world over all episodes, in the paper's norms (eqs. 6 and 7).
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> sd.Budgets(P=2.0, r=0.5, g=1.0, star=3.0).delta  # B_P + B_r + B_g
+    3.5
+    """
 
     P: float
     r: float
@@ -77,7 +91,17 @@ class Dimensions(NamedTuple):
 
 @dataclass(frozen=True)
 class Slater:
-    """Assumption 3: in every episode some policy has utility ≥ threshold + gamma."""
+    """Assumption 3: in every episode some policy has utility ≥ threshold + gamma.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> sd.Slater(gamma=0.5)
+    Slater(gamma=0.5)
+    >>> sd.Slater(gamma=-1)
+    Traceback (most recent call last):
+    ValueError: gamma must be > 0; got -1
+    """
 
     gamma: float
 
@@ -90,7 +114,7 @@ class Slater:
 
 @dataclass(frozen=True, eq=False)
 class LocalBudgets:
-    """Assumption 2: how far transitions and utilities may move between consecutive episodes.
+    """Assumption 2: how much transitions and utilities may change between consecutive episodes.
 
     Parameters
     ----------
@@ -101,11 +125,19 @@ class LocalBudgets:
 
     Notes
     -----
-    The budget of an epoch is the sum over the episodes inside it, so one forecast serves every
+    The budget of an epoch is the sum over the episodes inside it, so one forecast covers every
     epoch length. Mode "printed" expects the paper's l2 norms: over all (x, a, x'), in a
     linear-kernel world of the changes of theta; the other modes expect max over (x, a) of the l1
     norm of P and of |g| (see docs/errata.md, E8).
     `safedrift.local_budgets(world, norm)` computes either from a known world.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> known = sd.LocalBudgets(transitions=0.01, utilities=0.0)
+    >>> P, g = known.per_episode(sd.Sizes(M=3, H=2, S=4, A=3, K=1))
+    >>> P.tolist()
+    [[0.01, 0.01], [0.01, 0.01], [0.01, 0.01]]
     """
 
     transitions: ArrayLike = field(default=0.0)
@@ -133,7 +165,7 @@ class LocalBudgets:
 
 
 def block_sums(per_episode: FloatArray, length: int) -> FloatArray:
-    """Sum changes inside blocks of `length` episodes; changes between blocks belong to none."""
+    """Sum changes inside blocks of `length` episodes; changes between blocks are not counted."""
     length = _check.integer("length", length)
     inside = np.array(per_episode)
     inside[::length] = 0.0

@@ -130,6 +130,15 @@ def from_gymnasium(
     An environment of safedrift's own (`gymnasium.make("safedrift/maze-v0")`) knows its horizon,
     thresholds and episodes. Where these three and `utility` are left out, a run in it is measured
     exactly, as one in the world behind it is.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> def dry_feet(t):  # 0 for the step into a hole
+    ...     return 0.0 if t.terminated and t.reward == 0 else 1.0
+    >>> lake = sd.from_gymnasium("FrozenLake-v1", 15, dry_feet, threshold=14.5, episodes=100)
+    >>> lake.M, lake.H, lake.S, lake.A, lake.K  # 16 cells and the state "over"
+    (100, 15, 17, 4, 1)
     """
     if isinstance(env, str):
         if env.startswith("safedrift/") and episodes is not None:

@@ -137,10 +137,10 @@ def _check_tables(world: DriftingWorld) -> str:
 
     A TabularCMDP that can be built is valid, and one that cannot says why.
     """
-    from safedrift.oracles import spread
+    from safedrift.oracles import evenly_spaced
 
     first, _ = world.distinct
-    read = first[spread(first.size, MOST_TABLES)]
+    read = first[evenly_spaced(first.size, MOST_TABLES)]
     with progress_bars("optima") as progress:
         advance = progress.counter("reading each episode", read.size, compiles=False)
         for m in read:
@@ -157,9 +157,9 @@ def _describe(world: DriftingWorld, *, feasible: bool) -> Description:
     """Describe a world; with `feasible`, first find out whether all its episodes are."""
     from safedrift import describe, optima
     from safedrift.experiments.simulation import check_feasible
-    from safedrift.oracles import spread
+    from safedrift.oracles import evenly_spaced
 
-    episodes = spread(world.M)
+    episodes = evenly_spaced(world.M)
     with progress_bars("optima") as progress:
         if feasible:
             first, _ = world.distinct
@@ -174,8 +174,9 @@ def _draw(world: DriftingWorld, found: Description, path: Path, learner: bool) -
     from safedrift.experiments.snapshots import (
         learned_policies,
         representative_episodes,
-        smallest_gap,
+        representative_snapshots,
     )
+    from safedrift.oracles import smallest_gap
     from safedrift.reports.world_pictures import draw_world
 
     if not found.feasible.all():
@@ -196,7 +197,7 @@ def _draw(world: DriftingWorld, found: Description, path: Path, learner: bool) -
             advance = progress.stages("learning", world.M)
             policies = learned_policies(world, agent, episodes, window=100, progress=advance)
     with Console(stderr=True).status("drawing"):
-        draw_world(world, found, path, policies)
+        draw_world(found, representative_snapshots(world, policies), path)
 
 
 # ---------------------------------------------------------------- printing

@@ -4,8 +4,8 @@
 
 with features and coefficients of bounded norm (`models.features`).
 
-States are finite, or the nodes of a quadrature rule on a box (`models.box`). Either way the arrays
-here say all there is to know at these states; on a box, `features_at` gives the features anywhere.
+States are finite, or the nodes of a quadrature rule on a box (`models.box`). The arrays describe
+the world at these states; on a box, `features_at` returns the features at any state.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ from safedrift.models.tabular import (
 
 __all__ = ["LinearKernelCMDP", "SuccessorFeatures"]
 
-_NEGATIVE = -1e-12  # a probability below it is no rounding error
+_NEGATIVE = -1e-12  # a probability below it is more than rounding
 _BLOCK_BYTES = 64 * 2**20  # of temporary arrays
 
 
 class LinearKernelCMDP:
     """A constrained MDP that is linear in known features and drifts in its coefficients.
 
-    One that exists is a valid one: kernels are distributions, rewards and utilities lie in [0, 1],
-    and Assumption 1 holds. On a box all this is checked at the nodes and the first states.
+    Validated when built: kernels are distributions, rewards and utilities lie in [0, 1], and
+    Assumption 1 holds. On a box this is checked at the nodes and the first states.
 
     Parameters
     ----------
     psi : array (S, A, S, d1) or (H, S, A, S, d1), or SuccessorFeatures
         ψ(x, a, x'), the same at every step or one per step.
     phi : array (S, A, d2) or (H, S, A, d2), or "one-hot"
-        φ(x, a); "one-hot" stands for the unit vectors of the pairs, d2 = S*A (pair s*A + a).
+        φ(x, a); "one-hot" means the unit vectors of the pairs, d2 = S*A (pair s*A + a).
     theta : array (M, H, d1)
     theta_r : array (M, H, d2)
     theta_g : array (M, K, H, d2)
@@ -67,13 +67,35 @@ class LinearKernelCMDP:
     Attributes
     ----------
     features : Features
-        ψ and φ as the kernels see them.
+        ψ and φ in the form that the kernels use.
     box : Box or None
         What `models.linear_kernel_on_box` adds to the nodes.
     bound : float
         Upper bound of ‖∫ψ(x,a,x') V(x') dx'‖ over V in [0, 1], from 1/√d1 to √d1.
     quadrature_error : float
         Largest |∫P(x'|x,a) dx' - 1|; rounding where states are finite.
+
+    Examples
+    --------
+    The world drifts from one kernel (stay) to another (jump to a random state):
+
+    >>> import numpy as np
+    >>> import safedrift as sd
+    >>> M, H, S, A = 3, 2, 2, 2
+    >>> psi = np.empty((S, A, S, 2))
+    >>> psi[..., 0] = np.eye(S)[:, None]
+    >>> psi[..., 1] = 1 / S
+    >>> world = sd.LinearKernelCMDP(
+    ...     psi,
+    ...     "one-hot",
+    ...     theta=sd.drift.linear(M, 2)[:, None].repeat(H, axis=1),
+    ...     theta_r=np.full((M, H, S * A), 0.5),
+    ...     theta_g=np.full((M, 1, H, S * A), 1.0),
+    ...     thresholds=np.full((M, 1), 1.0),
+    ...     initial=[1.0, 0.0],
+    ... )
+    >>> world.at(1).dense_transitions()[0, 0, 0].tolist()
+    [0.75, 0.25]
     """
 
     def __init__(

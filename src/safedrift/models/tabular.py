@@ -38,7 +38,7 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TabularCMDP:
-    """A constrained MDP that exists is a valid one: everything is checked when it is built.
+    """A constrained MDP of one episode. All arrays are validated when it is built.
 
     Parameters
     ----------
@@ -52,6 +52,22 @@ class TabularCMDP:
         b_k in (0, H].
     initial : array (S,)
         Distribution of the first state.
+
+    Examples
+    --------
+    One state, two steps. Action 0 earns reward, action 1 is safe:
+
+    >>> import numpy as np
+    >>> import safedrift as sd
+    >>> cmdp = sd.TabularCMDP(
+    ...     transitions=np.ones((2, 1, 2, 1)),
+    ...     rewards=np.broadcast_to([1.0, 0.0], (2, 1, 2)),
+    ...     utilities=np.broadcast_to([0.0, 1.0], (1, 2, 1, 2)),
+    ...     thresholds=[0.5],
+    ...     initial=[1.0],
+    ... )
+    >>> cmdp.shape
+    Shape(H=2, S=1, A=2, K=1)
     """
 
     transitions: FloatArray | Successors
@@ -94,7 +110,7 @@ class TabularCMDP:
 
     @cached_property
     def successors(self) -> Successors:
-        """The transitions as successor lists, zeros left out."""
+        """The transitions as successor lists, without zeros."""
         if isinstance(self.transitions, Successors):
             return self.transitions
         return successor_lists(self.transitions)
@@ -163,7 +179,7 @@ def _check_distinct(offsets: IntArray, states: np.ndarray, shape: tuple[int, int
 
 
 def distinct_rows(rows: FloatArray) -> tuple[IntArray, IntArray]:
-    """First place of each distinct row, in order of appearance, and the number of each row."""
+    """First index of each distinct row, in order of appearance, and the number of each row."""
     rows = np.ascontiguousarray(rows) + 0.0  # one zero: rows are compared byte by byte
     changed = np.concatenate(([True], (rows[1:] != rows[:-1]).any(axis=1)))
     starts = np.flatnonzero(changed)

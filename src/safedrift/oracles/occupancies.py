@@ -1,4 +1,4 @@
-"""Where a policy goes: its occupancy, and what it expects of any quantity at every step.
+"""Occupancy of a policy, and the expectation of any quantity at every step.
 
 d_h(x, a) = P^π(x_h = x, a_h = a),   E^π[ q_h(x_h, a_h) ] = Σ_{x,a} d_h(x, a) q_h(x, a)
 """

@@ -63,7 +63,7 @@ def make(name: str, episodes: int = 20_000, seed: int = 0, **chosen: Any) -> Dri
     --------
     >>> import safedrift as sd
     >>> sd.problems.make("maze", episodes=100, size=4)
-    DriftingCMDP(M=100, H=12, S=16, A=4, K=1, scenarios=2)
+    DriftingCMDP(M=100, H=12, S=16, A=4, K=1, scenarios=3)
     """
     _check.choice("problem", name, tuple(PROBLEMS))
     for given in chosen:

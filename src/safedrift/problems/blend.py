@@ -131,7 +131,7 @@ def display(world: DriftingWorld) -> Display:
                 limits=allowed_per_step(world, snapshots), wanted="allowed on average",
             ),
         ),
-        step="hour of the shift",
+        step="hour of the shift (from 0)",
     )  # fmt: skip
 
 

@@ -130,7 +130,7 @@ def display(world: DriftingCMDP) -> Display:
             Quantity("trough before the dose, units", np.broadcast_to(trough, shape)),
             Quantity("dose, units", np.broadcast_to(np.arange(world.A), shape)),
         ),
-        step="dose of the stay",
+        step="dose of the stay (from 0)",
     )  # fmt: skip
 
 

@@ -140,7 +140,7 @@ def trip(world: DriftingCMDP, build: Callable[..., DriftingCMDP]) -> Display:
                 wanted="allowed on average",
             ),
         ),
-        step="step of the trip",
+        step="step of the trip (from 0)",
     )
 
 

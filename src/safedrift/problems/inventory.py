@@ -129,7 +129,7 @@ def display(world: DriftingCMDP) -> Display:
                 "lost sales, pieces", np.broadcast_to(lost[:, None], (len(snapshots), *shape))
             ),
         ),
-        step="day of the week",
+        step="day of the week (from 0)",
     )
 
 

@@ -117,7 +117,7 @@ def display(world: DriftingCMDP) -> Display:
             Quantity("door open, share of days", np.broadcast_to(_OPEN, shape)),
             Quantity("fast service, share of days", np.broadcast_to(1 - _SLOW, shape)),
         ),
-        step="half hour since opening",
+        step="half hours since opening",
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Seeing it: pages made from stored results."""
+"""HTML pages of stored runs, and pictures of worlds. Nothing is simulated or solved here."""
 
 from safedrift.reports.page import write_page
 

@@ -1,4 +1,4 @@
-"""What a page says: one sentence, key figures with their definitions, settings."""
+"""The text of a page: headline, key figures with their definitions, parameters."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import numpy as np
 from safedrift._check import FloatArray
 from safedrift.results.run import Run
 
-__all__ = ["counted", "key_figures", "sentence", "setting", "settings"]
+__all__ = ["configuration", "episodes_label", "flatten", "headline", "key_figures"]
 
-ROUNDING = 1e-9  # a shortfall up to this is none
+ROUNDING = 1e-9  # a shortfall up to this counts as zero
 
 
-def setting(run: Run) -> str:
+def configuration(run: Run) -> str:
     """Return mode, knowledge, seed and sizes in one line."""
     info = run.info
     known = dict(info["knowledge"])
-    told = ", ".join([str(known.pop("name")), *(f"{key} = {_number(known[key])}" for key in known)])
+    text = ", ".join([str(known.pop("name")), *(f"{key} = {_number(known[key])}" for key in known)])
     sizes = ", ".join(f"{name} = {size:,}" for name, size in info["sizes"].items())
-    return f"mode {info['parameters']['mode']} · knowledge {told} · seed {info['seed']} · {sizes}"
+    return f"mode {info['parameters']['mode']} · knowledge {text} · seed {info['seed']} · {sizes}"
 
 
-def sentence(run: Run) -> str:
-    """Say what happened in plain words."""
+def headline(run: Run) -> str:
+    """Return what happened, in two or three sentences."""
     found = run.summary()
     if not run.truth_known:
         return (
@@ -42,29 +42,29 @@ def sentence(run: Run) -> str:
 
 
 def _verdict(run: Run, k: int) -> str:
-    """Say whether constraint `k` was met, in the long run and in single episodes."""
+    """Return whether constraint `k` was met, in the long run and in single episodes."""
     name = "The constraint" if run.utility.shape[1] == 1 else f"Constraint {k + 1}"
     violation, missed = run.summary()["violation_per_episode"][k], _missed(run)[k]
-    single = f"missed in {_percent(missed)} of the {counted(run)}"
+    single = f"missed in {_percent(missed)} of the {episodes_label(run)}"
     if violation > ROUNDING:
         by = _number(violation)
         return f"{name} was missed in the long run, by {by} utility per episode, and {single}."
     if missed:
         return f"{name} was met in the long run, though {single}."
-    return f"{name} was met in all {counted(run)}."
+    return f"{name} was met in all {episodes_label(run)}."
 
 
 def _observed_verdict(run: Run, k: int) -> str:
-    """Say whether constraint `k` was met, by the sums that were observed."""
+    """Return whether the observed sums meet constraint `k`."""
     name = "The constraint" if run.utility.shape[1] == 1 else f"Constraint {k + 1}"
     violation = run.summary()["violation_per_episode"][k]
-    got, asked = _close(float(run.utility[:, k].mean()), float(run.thresholds[:, k].mean()))
+    got, required = _close(float(run.utility[:, k].mean()), float(run.thresholds[:, k].mean()))
     met = "met" if violation <= ROUNDING else "missed"
-    return f"{name} was {met} in the long run: {got} utility per episode observed, {asked} asked."
+    return f"{name} was {met} in the long run: {got} utility per episode observed, {required} required."
 
 
 def _close(one: float, other: float) -> tuple[str, str]:
-    """Two numbers with as many digits as it takes to tell them apart."""
+    """Two numbers with enough digits to tell them apart."""
     for digits in range(3, 9):
         texts = (f"{one:.{digits}g}", f"{other:.{digits}g}")
         if texts[0] != texts[1]:
@@ -77,13 +77,13 @@ def _missed(run: Run) -> FloatArray:
     return np.asarray((run.shortfall > ROUNDING).mean(axis=0))
 
 
-def counted(run: Run) -> str:
-    """Return the word for the episodes that shares and means are taken over."""
+def episodes_label(run: Run) -> str:
+    """Return what the episodes are called that shares and means are taken over."""
     return "measured episodes" if run.info["measure_every"] > 1 else "episodes"
 
 
 def key_figures(run: Run) -> list[tuple[str, str, str]]:
-    """Return rows (figure, value, definition); several values are one per constraint."""
+    """Return rows (figure, value, definition); with several constraints, one value for each."""
     found = run.summary()
     if not run.truth_known:
         return _observed_figures(found)
@@ -96,20 +96,20 @@ def key_figures(run: Run) -> list[tuple[str, str, str]]:
         ("… last tenth", _number(found["last_tenth_regret_per_episode"]),
          "mean of V_r*[m] − V_r[π_m, m] over the last tenth of the episodes"),
         ("… uniform policy", _number(found["uniform_regret_per_episode"]),
-         "mean of V_r*[m] − V_r[uniform, m]: what it costs to learn nothing"),
+         "mean of V_r*[m] − V_r[uniform, m]: regret without learning"),
         ("Long-run violation CV(M)", _number(found["violation"]),
          "[Σ_m (b_m − V_g[π_m, m])]₊: missing utility; safe episodes make up for unsafe ones"),
         ("Violation per episode", _number(found["violation_per_episode"]), "CV(M) / M"),
         ("… positive part", _number(found["positive_violation_per_episode"]),
          "Σ_m [b_m − V_g[π_m, m]]₊ / M: safe episodes do not make up for unsafe ones"),
         ("… last tenth", _number(found["last_tenth_shortfall_per_episode"]),
-         "mean of b_m − V_g[π_m, m] over the last tenth of the episodes; negative is a margin"),
+         "mean of b_m − V_g[π_m, m] over the last tenth of the episodes; negative if above b"),
         ("Episodes that miss", "; ".join(map(_percent, _missed(run))),
          "share of the episodes with V_g[π_m, m] < b_m"),
         ("Smallest Slater gap", _number(found["smallest_slater_gap"]),
-         "min_m max_π min_k (V_{g,k}[π, m] − b_{m,k}): room in the tightest episode"),
+         "min_m max_π min_k (V_{g,k}[π, m] − b_{m,k}): largest slack in the tightest episode"),
         ("Estimates at their cap", _percent(found["estimates_at_cap"]),
-         "share of the learner's estimates at H − h + 1, last tenth; near 100% they say nothing"),
+         "share of the learner's estimates at H − h + 1, last tenth; near 100% they are vacuous"),
     ]  # fmt: skip
     cost = found["discretisation"]
     if cost is not None:
@@ -118,13 +118,13 @@ def key_figures(run: Run) -> list[tuple[str, str, str]]:
             ("Grid error", f"{_number(cost['regret'])}; {_number(cost['utility'])}",
              f"largest change of V_r* − V_r and of V_g when {coarse} nodes per direction become "
              f"{fine}, in {len(cost['episodes'])} episodes picked at random (others may be worse): "
-             "the states fill a box, the figures above are exact for its nodes")
+             "states are continuous, and the figures above are exact for the grid of nodes")
         )  # fmt: skip
     return rows
 
 
 def _observed_figures(found: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """The rows that need no model."""
+    """The rows that do not need a model."""
     return [
         ("Observed reward per episode", _number(found["reward_per_episode"]),
          "mean of the sums of rewards, scaled to [0, 1] per step"),
@@ -134,9 +134,9 @@ def _observed_figures(found: dict[str, Any]) -> list[tuple[str, str, str]]:
          "[Σ_m (b_m − observed utility)]₊: missing utility; safe episodes make up for unsafe ones"),
         ("Violation per episode", _number(found["violation_per_episode"]), "CV(M) / M"),
         ("… last tenth", _number(found["last_tenth_shortfall_per_episode"]),
-         "mean of b_m − observed utility over the last tenth; negative is a margin"),
+         "mean of b_m − observed utility over the last tenth; negative if above b"),
         ("Estimates at their cap", _percent(found["estimates_at_cap"]),
-         "share of the learner's estimates at H − h + 1, last tenth; near 100% they say nothing"),
+         "share of the learner's estimates at H − h + 1, last tenth; near 100% they are vacuous"),
     ]  # fmt: skip
 
 
@@ -151,17 +151,17 @@ def _percent(share: float) -> str:
     return f"{100 * share:.3g}%"
 
 
-def settings(data: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield nested settings as rows (dotted name, value)."""
+def flatten(data: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield nested data as rows (dotted name, value)."""
     for key, value in data.items():
         if isinstance(value, dict) and value:
-            yield from settings(value, f"{prefix}{key}.")
+            yield from flatten(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", _brief(value)
 
 
 def _brief(value: object, most: int = 6) -> str:
-    """Return a setting as text, a long array by its first entries and its shape."""
+    """Return a value as text; of a long array, the first entries and the shape."""
     if not isinstance(value, list):
         return "none" if value is None or value == {} else str(value)
     if not value:

@@ -117,6 +117,18 @@ def bounds(
         Of the features, for Theorems 1 and 2; None is the tabular setting.
     form
         "printed", or "repaired" with what the displays lose (see `safedrift.theory.bound_terms`).
+
+    Examples
+    --------
+    With 100,000 episodes the printed bound of Theorem 4 exceeds H M = 500,000, so it is vacuous:
+
+    >>> import safedrift as sd
+    >>> sizes, gap = sd.Sizes(M=100_000, H=5, S=5, A=3, K=1), sd.Slater(0.5)
+    >>> drift = sd.Budgets(P=1.0, r=1.0, g=1.0, star=1.0)
+    >>> used = sd.theorem4(sizes, gap, drift, mode="printed")
+    >>> regret, violation = sd.theory.bounds(sizes, gap, drift, used)
+    >>> regret.vacuous, f"{regret.total:.3g}", regret.largest.name
+    (True, '6.82e+06', 'estimation')
     """
     check_problem(sizes, knowledge, budgets, dimensions)
     _check.kind("parameters", parameters, Parameters)
