@@ -138,7 +138,7 @@ def world_of(kind, M, seed):
     )  # fmt: skip
     if kind == "linear":
         world = world.as_linear_kernel()
-    return world, sd.budgets(world, sd.optima(world))
+    return world, sd.budgets(world)
 
 
 def schedule(setting, M):

@@ -4,7 +4,9 @@ PROPD-PPO (Ding & Lavaei, AAAI 2023) for constrained MDPs whose rewards, utiliti
 thresholds change from episode to episode, with exact dynamic regret and constraint violation.
 """
 
-from safedrift import oracles, problems, theory
+from pathlib import Path as _Path
+
+from safedrift import learners, oracles, problems, theory
 from safedrift._version import __version__
 from safedrift.adapters.gymnasium_worlds import GymnasiumWorld, from_gymnasium
 from safedrift.adapters.transitions import Transition
@@ -43,6 +45,7 @@ from safedrift.oracles import (
     variation,
 )
 from safedrift.results import Run, Truth
+from safedrift.results.run import run_method as _run_method
 
 __all__ = [
     "PROPDPPO",
@@ -73,6 +76,7 @@ __all__ = [
     "from_costs",
     "from_gymnasium",
     "linear_kernel_on_box",
+    "learners",
     "local_budgets",
     "measure_truth",
     "optima",
@@ -88,3 +92,11 @@ __all__ = [
     "theory",
     "variation",
 ]
+
+
+@_run_method("report")
+def _report(run: Run, path: str | _Path, certificates: theory.Certificates | None = None) -> _Path:
+    """Write a self-contained HTML page, with a section on the lemmas if given certificates."""
+    from safedrift.reports import report  # plotly takes a while to import
+
+    return report(run, path, certificates)

@@ -74,9 +74,10 @@ def certify(
         path = find_run_file(source)
         run = Run.from_parquet(path)
         world_of_run = None if world is None else _load_world(run, world)
-        linear = "beta" in run.info["parameters"]["evaluation"]
+        parameters = run.manifest.learner.settings.get("parameters", {})
+        linear = "beta" in parameters.get("evaluation", {})
         with progress_bars("linear audit" if linear else "tabular audit") as progress:
-            advance = progress.stages("certifying", run.info["sizes"]["M"])
+            advance = progress.stages("certifying", run.manifest.sizes.M)
             found = run.certify(world_of_run, p=p, progress=advance)
         record = json.dumps(found.record(), indent=1, allow_nan=False)
         write_text(path.with_name("certificates.json"), record + "\n")
@@ -96,7 +97,7 @@ def _load_world(run: Run, source: str) -> DriftingWorld:
 
     if not is_file(source):
         raise UsageError(f"--world must be a file (.yaml, .npz or .py:make); got {source}")
-    found = load(source, run.info["sizes"]["M"])
+    found = load(source, run.manifest.sizes.M)
     if isinstance(found, GymnasiumWorld):
         raise UsageError(
             f"--world must have a model to be certified; got the environment {found.name}"

@@ -164,7 +164,7 @@ def _describe(world: DriftingWorld, *, feasible: bool) -> Description:
         if feasible:
             first, _ = world.distinct
             truth = optima(world, first, progress.counter("feasible in each episode", first.size))
-            check_feasible(world, truth)
+            check_feasible(truth)
         return describe(world, episodes, progress.counter(OPTIMA_LABEL, episodes.size))
 
 

@@ -164,7 +164,6 @@ def _run(
     import safedrift as sd
     from safedrift import _check
     from safedrift.experiments.grid_error import finer
-    from safedrift.experiments.simulation import check_feasible
     from safedrift.learners.propd_ppo.tabular_theorems import check_rho
     from safedrift.learners.propd_ppo.tuning import OVERRIDES
 
@@ -184,8 +183,8 @@ def _run(
         finer(world)  # before anything takes long
     with progress_bars(learning_entry(world)) as progress:
         measured = np.arange(0, world.M, measure_every)
-        truth = sd.optima(world, measured, progress.counter(OPTIMA_LABEL, measured.size))
-        check_feasible(world, truth)
+        advance = progress.stages(OPTIMA_LABEL, measured.size)
+        truth = sd.measure_truth(world, measured, progress=advance)
         assumption: sd.Slater | sd.LocalBudgets
         if knowledge is KnowledgeKind.slater:
             gap = float(truth.gamma.min())
@@ -196,7 +195,7 @@ def _run(
             assumption = sd.local_budgets(world, "l2" if mode is Mode.printed else "l1")
         drift = None
         if mode is not Mode.practical:
-            drift = sd.budgets(world, truth if measure_every == 1 else None)
+            drift = sd.budgets(world, truth.drift_star if measure_every == 1 else None)
         agent = sd.PROPDPPO.for_problem(
             world, assumption, mode=mode.value, budgets=drift, rho=rho, noisy=noisy, **overrides
         )
@@ -300,7 +299,7 @@ def _print_summary(summary: dict[str, Any], folder: Path) -> None:
         console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
     sizes = ", ".join(f"{name} = {value}" for name, value in summary["sizes"].items())
-    say(f"{summary['agent']} in {summary['problem']}, {summary['mode']} constants; {sizes}\n")
+    say(f"{summary['learner']} in {summary['problem']}, {_constants(summary)}{sizes}\n")
     table = Table("", "per episode", "", box=None, header_style="dim", pad_edge=False)
     table.columns[1].justify = "right"
     for name, value, meaning in _summary_rows(summary):
@@ -311,9 +310,15 @@ def _print_summary(summary: dict[str, Any], folder: Path) -> None:
     say(f"\nLook at {folder / 'report.html'}")
 
 
+def _constants(summary: dict[str, Any]) -> str:
+    """Which constants the learner used, where it says so."""
+    mode = summary["settings"].get("parameters", {}).get("mode")
+    return "" if mode is None else f"{mode} constants; "
+
+
 def _summary_rows(summary: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
     """Rows of the summary table: name, figure per episode, definition."""
-    if not summary["truth"]:
+    if not summary["truth_known"]:
         yield from _observed_rows(summary)
         return
     yield "regret", summary["dynamic_regret_per_episode"], "DR(M)/M, DR = Σ (V_r* - V_r)"

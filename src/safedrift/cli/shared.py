@@ -75,9 +75,9 @@ def _end(sentence: str, code: int) -> NoReturn:
 # The compiled function that a user waits for, the first time: module of safedrift.kernels, name.
 ENTRIES = {
     "optima": "exact.solve_episodes",
-    "tabular": "simulation.play",
-    "linear": "simulation.play_linear",
-    "box": "linear.propd_ppo.end_on_box",
+    "tabular": "tabular.propd_ppo.play",
+    "linear": "linear.propd_ppo.play",
+    "box": "linear.box.end_on_box",
     "environment": "tabular.propd_ppo.end",
     "tabular audit": "audit.lemmas.audit_tables",
     "linear audit": "audit.lemmas.audit_linear",

@@ -28,7 +28,7 @@ from safedrift.learners.forgetting import forgetting_from
 from safedrift.models import DriftingWorld
 from safedrift.oracles import local_budgets
 from safedrift.problems import PROBLEMS, make
-from safedrift.results.run import Run
+from safedrift.results.run import Run, run_method
 from safedrift.theory.audit import Audit
 from safedrift.theory.certificate_rules import certificates
 from safedrift.theory.certificates import Certificates
@@ -94,6 +94,7 @@ def certify(
     return certificates(audit)
 
 
+@run_method("certify")
 def certify_run(
     run: Run,
     world: DriftingWorld | None = None,
@@ -101,7 +102,17 @@ def certify_run(
     p: float = 0.05,
     progress: Progress | None = None,
 ) -> Certificates:
-    """Certify a run, fresh or read from a file; see `Run.certify`."""
+    """Check the paper's lemmas on a run, by playing it again with the same seed.
+
+    Parameters
+    ----------
+    world
+        Needed only for a run that was played in a world of your own.
+    p
+        Failure probability of the lemmas that hold "with probability 1 - p".
+    progress
+        Called as progress("certifying", episodes done, episodes in all).
+    """
     if run.manifest.environment is not None:
         _check.fail(
             "the run",

@@ -24,7 +24,7 @@ from safedrift.oracles import Optima, evaluate_episodes, optima, variation
 from safedrift.results import LearnerRecord, Manifest, Outcome, Run, SizesRecord, Truth
 from safedrift.results import unknown_truth as _unknown_truth
 
-__all__ = ["Progress", "check_sizes", "measure_truth", "simulate"]
+__all__ = ["Progress", "check_feasible", "check_sizes", "measure_truth", "simulate"]
 
 Progress = Callable[[str, int, int], None]
 """Called with (stage, episodes done, episodes in all)."""
@@ -161,7 +161,7 @@ def measure_truth(
             progress("optimum", done, episodes.size)
 
     best = optima(world, episodes, advance)
-    _check_feasible(best)
+    check_feasible(best)
     drift = variation(world)
     _, version = world.distinct
     _, first, place = np.unique(version[episodes], return_index=True, return_inverse=True)
@@ -268,7 +268,7 @@ def _check_truth(truth: Truth, world: World, episodes: IntArray) -> None:
         _check.fail("truth", "that of this world's measured episodes", "another")
 
 
-def _check_feasible(best: Optima) -> None:
+def check_feasible(best: Optima) -> None:
     """Refuse infeasible episodes: they have no optimum to compare with."""
     if not best.feasible.all():
         wrong = np.flatnonzero(~best.feasible)

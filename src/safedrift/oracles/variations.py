@@ -30,7 +30,7 @@ from safedrift.kernels.types import WeightPath
 from safedrift.knowledge import Budgets, LocalBudgets, block_sums
 from safedrift.models import DriftingCMDP, DriftingWorld, LinearKernelCMDP
 from safedrift.models.tabular import distinct_rows
-from safedrift.oracles.optimality import Optima, optima
+from safedrift.oracles.optimality import optima
 
 __all__ = ["Variation", "block_sums", "budgets", "local_budgets", "variation"]
 
@@ -122,7 +122,9 @@ def _largest(delta: FloatArray, size: Callable[[FloatArray], FloatArray]) -> Flo
     return out
 
 
-def budgets(world: DriftingWorld, found: Optima | None = None, norm: str = "l2") -> Budgets:
+def budgets(
+    world: DriftingWorld, policy_change: FloatArray | None = None, norm: str = "l2"
+) -> Budgets:
     """Return the total budgets of a world, B_* from its optimal policies.
 
     B_* depends on which optimal policy is chosen if there are several, and counts only states that
@@ -130,8 +132,9 @@ def budgets(world: DriftingWorld, found: Optima | None = None, norm: str = "l2")
 
     Parameters
     ----------
-    found
-        Optima of all episodes, if already computed.
+    policy_change : (M,), optional
+        How much the optimal policy changes before each episode, if already computed:
+        `optima(world).policy_change`, or `drift_star` of a `Truth`.
 
     Examples
     --------
@@ -145,14 +148,14 @@ def budgets(world: DriftingWorld, found: Optima | None = None, norm: str = "l2")
     [0.0, 2.0, 1.0]
     """
     change = variation(world, norm)
-    found = optima(world) if found is None else found
-    if _check.kind("found", found, Optima).episodes.size != world.M:
-        _check.fail("found", f"the optima of all {world.M} episodes", f"{found.episodes.size}")
+    if policy_change is None:
+        policy_change = optima(world).policy_change
+    star = _check.floats("policy_change", policy_change, (world.M,)).sum()
     return Budgets(
         P=float(change.P.sum()),
         r=float(change.r.sum()),
         g=float(change.g.sum()),
-        star=float(found.policy_change.sum()),
+        star=float(star),
         b=float(change.b.sum()),
     )
 

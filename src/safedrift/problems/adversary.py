@@ -60,7 +60,7 @@ def build(
     efforts: float = 1.5,
     period: int | None = None,
 ) -> DriftingCMDP:
-    """Return the ladder; see the module for its description. `seed` is not used: nothing here is random.
+    """Return the ladder; see the module for its description. `seed` is not used.
 
     Parameters
     ----------

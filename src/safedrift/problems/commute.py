@@ -71,7 +71,7 @@ def build(
     misses: float = 0.1,
     episodes_per_day: int | None = None,
 ) -> DriftingCMDP:
-    """Return the road; see the module for its description. `seed` is not used: nothing here is random.
+    """Return the road; see the module for its description. `seed` is not used.
 
     Parameters
     ----------

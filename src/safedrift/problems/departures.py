@@ -101,7 +101,7 @@ def build(
     waiting: float = 0.1,
     episodes_per_day: int | None = None,
 ) -> DriftingCMDP:
-    """Return the airport; see the module for its description. `seed` is not used: nothing here is random.
+    """Return the airport; see the module for its description. `seed` is not used.
 
     Parameters
     ----------

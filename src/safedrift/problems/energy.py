@@ -66,7 +66,7 @@ def build(
     swing: float = 0.15,
     period: float | None = None,
 ) -> DriftingCMDP:
-    """Return the house; see the module for its description. `seed` is not used: nothing here is random.
+    """Return the house; see the module for its description. `seed` is not used.
 
     Parameters
     ----------

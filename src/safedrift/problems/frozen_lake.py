@@ -57,7 +57,7 @@ def build(
     goal: str | Sequence[Sequence[int]] = "fixed",
     moves: int = 3,
 ) -> DriftingCMDP:
-    """Return the lake; see the module for its description. `seed` is not used: nothing here is random."""
+    """Return the lake; see the module for its description. `seed` is not used."""
     M = _check.integer("episodes", episodes)
     _check.choice("map_name", map_name, ("4x4", "8x8"))
     H = _check.integer("horizon", horizon, lower=2)

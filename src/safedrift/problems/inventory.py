@@ -72,7 +72,7 @@ def build(
     horizon: int = 7,
     service: float = 0.9,
 ) -> DriftingCMDP:
-    """Return the shelf; see the module for its description. `seed` is not used: nothing here is random.
+    """Return the shelf; see the module for its description. `seed` is not used.
 
     Parameters
     ----------

@@ -55,7 +55,7 @@ def build(
     hazard_budget: float = 0.5,
     moves: int = 3,
 ) -> DriftingCMDP:
-    """Return the maze; see the module for its description. `seed` is not used: nothing here is random."""
+    """Return the maze; see the module for its description. `seed` is not used."""
     size = _check.integer("size", size, lower=4)
     H = _check.integer("horizon", horizon, lower=size)
     M = _check.integer("episodes", episodes)

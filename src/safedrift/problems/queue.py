@@ -71,7 +71,7 @@ def build(
     waiting: float = 0.15,
     changes: int = 5,
 ) -> DriftingCMDP:
-    """Return the counter; see the module for its description. `seed` is not used: nothing here is random.
+    """Return the counter; see the module for its description. `seed` is not used.
 
     Parameters
     ----------

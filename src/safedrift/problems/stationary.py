@@ -58,7 +58,7 @@ def build(
     careful: float = 0.5,
     uptime: float | None = None,
 ) -> DriftingCMDP:
-    """Return the shop; see the module for its description. `seed` is not used: nothing here is random.
+    """Return the shop; see the module for its description. `seed` is not used.
 
     Parameters
     ----------

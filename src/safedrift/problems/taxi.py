@@ -78,7 +78,7 @@ def build(
     levels: int = 8,
     start: str = "rank",
 ) -> DriftingCMDP:
-    """Return the town; see the module for its description. `seed` is not used: nothing here is random."""
+    """Return the town; see the module for its description. `seed` is not used."""
     M = _check.integer("episodes", episodes)
     H = _check.integer("horizon", horizon, lower=2)
     fuel = _check.positive("fuel", fuel, upper=H, closed=False)

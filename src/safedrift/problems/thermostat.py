@@ -67,7 +67,7 @@ def build(
     nodes: int = 32,
     rule: str = "gauss-legendre",
 ) -> LinearKernelCMDP:
-    """Return the room; see the module for its description. `seed` is not used: nothing here is random.
+    """Return the room; see the module for its description. `seed` is not used.
 
     Parameters
     ----------

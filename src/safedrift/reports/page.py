@@ -20,10 +20,10 @@ from safedrift.reports.summary_text import configuration, flatten, headline, key
 from safedrift.results.run import Run
 from safedrift.theory.certificates import Certificates
 
-__all__ = ["write_page"]
+__all__ = ["report"]
 
 
-def write_page(run: Run, path: str | Path, certificates: Certificates | None = None) -> Path:
+def report(run: Run, path: str | Path, certificates: Certificates | None = None) -> Path:
     """Write the page of a run and return its path.
 
     Missing folders are created. An existing page is replaced only when the new one is complete.
@@ -50,10 +50,11 @@ def write_page(run: Run, path: str | Path, certificates: Certificates | None = N
 
 
 def _page(run: Run, certificates: Certificates | None) -> str:
-    title = escape(f"{run.info.get('problem') or 'run'}: {run.info['agent']}")
+    manifest = run.manifest
+    title = escape(f"{manifest.problem or 'run'}: {manifest.learner.name}")
     notes = "\n".join(f'<p class="note">{escape(note)}</p>' for note in run.notes())
     figures = [(label, value, math(text)) for label, value, text in key_figures(run)]
-    parameters = [map(escape, row) for row in flatten(run.info)]
+    parameters = [map(escape, row) for row in flatten(manifest.model_dump())]
     remark = _DOWNSAMPLED if run.episodes.size > MOST_POINTS else ""
     proofs = "" if certificates is None else lemma_section(certificates)
     plots = "\n".join(_section(i, plot, remark) for i, plot in enumerate(all_plots(run)))

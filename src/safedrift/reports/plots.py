@@ -79,7 +79,7 @@ def _pairs(
     run: Run, first: tuple[str, FloatArray], second: tuple[str, FloatArray], dash: str
 ) -> list[go.Scatter]:
     """Lines of two (name, values (n, K)), a colour per constraint, the second dashed."""
-    K = run.utility.shape[1]
+    K = run.manifest.sizes.K
     colours = (BLUE, ORANGE, GREEN, PURPLE, SKY)
     return [
         _line(run, values[:, k], name + _of(run, k), colours[k % len(colours)], style)
@@ -89,14 +89,27 @@ def _pairs(
 
 
 def _of(run: Run, k: int) -> str:
-    return "" if run.utility.shape[1] == 1 else f", constraint {k + 1}"
+    return "" if run.manifest.sizes.K == 1 else f", constraint {k + 1}"
 
 
-def _restarts(run: Run) -> tuple[range, range]:
-    """First episodes of the L-blocks and of the W-blocks, measured or not."""
-    M, parameters = run.info["sizes"]["M"], run.info["parameters"]
-    L, W = parameters["improvement"]["L"], parameters["evaluation"]["W"]
-    return range(0, M, L), range(0, M, W)
+def _events(run: Run) -> dict[str, IntArray]:
+    """Episodes of each event that the learner's trace marks (its boolean columns), by name.
+
+    Periodic restarts are known in every episode, others where episodes were measured.
+    """
+    found = {
+        name: run.episodes[values]
+        for name, values in run.trace.items()
+        if values.dtype == bool and values.ndim == 1
+    }
+    periods = run.manifest.learner.settings.get("forgetting", {})
+    if periods.get("kind") == "Periodic":
+        every = {"policy_restart": periods["L"], "window_restart": periods["W"]}
+        found |= {name: np.arange(0, run.manifest.sizes.M, n) for name, n in every.items()}
+    return found
+
+
+_DASHES = {"policy_restart": "solid", "window_restart": "dot"}
 
 
 def _layout(run: Run, **more: object) -> dict[str, Any]:
@@ -104,8 +117,9 @@ def _layout(run: Run, **more: object) -> dict[str, Any]:
     marks = [
         {"type": "line", "x0": m, "x1": m, "y0": 0, "y1": 1, "yref": "paper", "layer": "below",
          "line": {"color": FAINT, "width": 1, "dash": dash}}
-        for starts, dash in zip(_restarts(run), ("solid", "dot"), strict=True)
-        for m in (starts[1:] if len(starts) <= MOST_MARKS else ())
+        for name, starts in _events(run).items()
+        for dash in [_DASHES.get(name, "dash")]
+        for m in (starts[starts > 0].tolist() if len(starts) <= MOST_MARKS else ())
     ]  # fmt: skip
     return {
         "template": "plotly_white",
@@ -132,15 +146,17 @@ class Plot(NamedTuple):
 
 def all_plots(run: Run) -> Iterator[Plot]:
     """Yield the plots of a page from top to bottom; without a model, only what was observed."""
-    if not run.truth_known:
+    if not run.truth.known:
         yield from observed_plots(run)
         return
     yield _regret(run)
     yield _violation(run)
     yield _each_regret(run)
-    for k in range(run.utility.shape[1]):
+    for k in range(run.manifest.sizes.K):
         yield _utility(run, k)
-    yield _multipliers(run)
+    if "mu" in run.trace:
+        yield _multipliers(run)
+    yield from _other_traces(run)
     yield _drift(run)
 
 
@@ -152,7 +168,7 @@ def _plot(run: Run, title: str, unit: str, caption: str, lines: list[go.Scatter]
 
 def _episode_axis(run: Run) -> dict[str, Any]:
     title = {"text": "episode", "standoff": 6}
-    return {"title": title, "range": [-0.5, run.info["sizes"]["M"] - 0.5], "tickformat": ",d"}
+    return {"title": title, "range": [-0.5, run.manifest.sizes.M - 0.5], "tickformat": ",d"}
 
 
 def _regret(run: Run) -> Plot:
@@ -194,10 +210,10 @@ def _each_regret(run: Run) -> Plot:
 def _utility(run: Run, k: int) -> Plot:
     window, label = _smoothing(run)
     lines = [
-        _line(run, run.utility[:, k], "each episode", SKY, opacity=0.5),
-        _line(run, trailing_mean(run.utility[:, k], window), label, BLUE),
-        _line(run, run.baseline_utility[:, k], "uniform policy", GREY, "dash"),
-        _line(run, run.thresholds[:, k], "threshold b", ORANGE, "dash"),
+        _line(run, run.outcome.utility[:, k], "each episode", SKY, opacity=0.5),
+        _line(run, trailing_mean(run.outcome.utility[:, k], window), label, BLUE),
+        _line(run, run.truth.baseline_utility[:, k], "uniform policy", GREY, "dash"),
+        _line(run, run.truth.thresholds[:, k], "threshold b", ORANGE, "dash"),
     ]
     caption = (
         "V_g[π_m, m], the expected utility of the policy played, and the threshold b_m that it "
@@ -207,7 +223,7 @@ def _utility(run: Run, k: int) -> Plot:
 
 
 def _multipliers(run: Run) -> Plot:
-    lines = _pairs(run, ("μ", run.mu), ("μ*", run.optimal_mu), "dash")
+    lines = _pairs(run, ("μ", run.trace["mu"]), ("μ*", run.truth.optimal_mu), "dash")
     caption = (
         "μ_m, the learner's price for a unit of missing utility, and μ*[m] = −∂V_r*[m]/∂b_m, the "
         "optimal price: reward lost per unit increase of the threshold."
@@ -218,28 +234,57 @@ def _multipliers(run: Run) -> Plot:
 def _drift(run: Run) -> Plot:
     """One row per kind of drift and one for the restarts, with a shared episode axis."""
     rows = {
-        "transitions P": run.drift_P, "rewards r": run.drift_r, "utilities g": run.drift_g,
-        "thresholds b": run.drift_b, "optimal policy π*": run.drift_star,
+        "transitions P": run.truth.drift_P, "rewards r": run.truth.drift_r, "utilities g": run.truth.drift_g,
+        "thresholds b": run.truth.drift_b, "optimal policy π*": run.truth.drift_star,
     }  # fmt: skip
-    policy, window = _restarts(run)
-    restarts = f"restarts: policy every {policy.step:,} episodes, window every {window.step:,}"
-    figure = make_subplots(6, 1, shared_xaxes=True, subplot_titles=[*rows, restarts])
+    events = _events(run)
+    last = len(rows) + bool(events)
+    titles = [*rows, *([_events_title(run)] if events else [])]
+    figure = make_subplots(last, 1, shared_xaxes=True, subplot_titles=titles)
     for i, (name, change) in enumerate(rows.items(), start=1):
         figure.add_trace(_line(run, change, name, BLUE), i, 1)
     figure.update_traces(line_shape="vh")  # a change belongs to the gap before its episode
-    figure.add_traces([_ticks(window, "window"), _ticks(policy, "policy")], 6, 1)
-    figure.update_layout(_layout(run, height=640, showlegend=False))
+    for name, starts in reversed(events.items()):
+        figure.add_trace(_ticks(starts, name.removesuffix("_restart")), last, 1)
+    figure.update_layout(_layout(run, height=110 * last - 20, showlegend=False))
     figure.update_annotations(x=0, xanchor="left", font_size=13)
     figure.update_xaxes(_episode_axis(run) | {"title": None})
-    figure.update_xaxes(_episode_axis(run), row=6)
+    figure.update_xaxes(_episode_axis(run), row=last)
     figure.update_yaxes(rangemode="tozero", nticks=4)
     caption = (
         "Change since the last measured episode: Σ_h ‖ΔP_h‖₂, Σ_h ‖Δr_h‖₂, Σ_h ‖Δg_h‖₂ (in a "
         "linear-kernel world, of their coefficients θ) and |Δb| (both summed over constraints), "
-        "Σ_h max_x ‖Δπ*_h(·|x)‖₁. Bottom row: the episodes in which the policy (every L) and the "
-        "window (every W) restart."
+        "Σ_h max_x ‖Δπ*_h(·|x)‖₁."
     )
-    return Plot("Drift and restarts", caption, figure)
+    if events:
+        caption += " Bottom row: the episodes in which the learner restarts, or reports an event."
+    return Plot("Drift and restarts" if events else "Drift", caption, figure)
+
+
+def _events_title(run: Run) -> str:
+    periods = run.manifest.learner.settings.get("forgetting", {})
+    if periods.get("kind") == "Periodic":
+        L, W = periods["L"], periods["W"]
+        return f"restarts: policy every {L:,} episodes, window every {W:,}"
+    return "restarts and events"
+
+
+_SHOWN = ("mu", "estimated_reward", "estimated_utility", "at_cap")
+
+
+def _other_traces(run: Run) -> Iterator[Plot]:
+    """Yield a plot of every column of the trace that no other plot shows."""
+    colours = (BLUE, ORANGE, GREEN, PURPLE, SKY)
+    for name, values in run.trace.items():
+        if name in _SHOWN or values.dtype == bool:
+            continue
+        wide = values.reshape(len(values), -1).astype(np.float64)
+        lines = [
+            _line(run, column, name if wide.shape[1] == 1 else f"{name} {i + 1}", colours[i % 5])
+            for i, column in enumerate(wide.T)
+        ]
+        caption = f"{name}, as the learner shows it after each episode."
+        yield _plot(run, f"Learner: {name}", name, caption, lines)
 
 
 # ---------------------------------------------------------------- where the world has no model
@@ -248,23 +293,23 @@ def _drift(run: Run) -> Plot:
 def observed_plots(run: Run) -> Iterator[Plot]:
     """Yield the plots of observed sums, which are noisy."""
     window, label = _smoothing(run)
-    line = _line(run, trailing_mean(run.reward, window), label, BLUE)
+    line = _line(run, trailing_mean(run.outcome.reward, window), label, BLUE)
     caption = (
         f"Sum of the rewards of an episode, scaled to [0, 1] per step, {label}. Without a model "
         "there is no optimum to compare it with."
     )
     yield _plot(run, "Observed reward", "reward", caption, [line])
-    for k in range(run.utility.shape[1]):
+    for k in range(run.manifest.sizes.K):
         lines = [
-            _line(run, trailing_mean(run.utility[:, k], window), label, BLUE),
-            _line(run, run.thresholds[:, k], "threshold b", ORANGE, "dash"),
+            _line(run, trailing_mean(run.outcome.utility[:, k], window), label, BLUE),
+            _line(run, run.truth.thresholds[:, k], "threshold b", ORANGE, "dash"),
         ]
         caption = (
             f"Sum of the utilities of an episode, {label}, and the threshold b_m that its "
             "expectation must reach in the long run."
         )
         yield _plot(run, f"Observed utility and threshold{_of(run, k)}", "utility", caption, lines)
-    K = run.utility.shape[1]
+    K = run.manifest.sizes.K
     colours = (BLUE, ORANGE, GREEN, PURPLE, SKY)
     each = [(k, colours[k % len(colours)]) for k in range(K)]
     lines = [_line(run, run.violation[:, k], "CV(n)" + _of(run, k), colour) for k, colour in each]
@@ -273,15 +318,18 @@ def observed_plots(run: Run) -> Iterator[Plot]:
         "constraint is met in the long run."
     )
     yield _plot(run, "Observed long-run violation", "utility", caption, lines)
-    lines = [_line(run, run.mu[:, k], "μ" + _of(run, k), colour) for k, colour in each]
-    caption = "μ_m, the learner's price for a unit of missing utility."
-    yield _plot(run, "Multiplier", "reward per utility", caption, lines)
+    if "mu" in run.trace:
+        mu = run.trace["mu"]
+        lines = [_line(run, mu[:, k], "μ" + _of(run, k), colour) for k, colour in each]
+        caption = "μ_m, the learner's price for a unit of missing utility."
+        yield _plot(run, "Multiplier", "reward per utility", caption, lines)
+    yield from _other_traces(run)
 
 
-def _ticks(starts: range, row: str) -> go.Scatter:
-    shown = starts[:: -(-len(starts) // MOST_POINTS)]
+def _ticks(starts: IntArray, row: str) -> go.Scatter:
+    shown = starts[:: max(1, -(-len(starts) // MOST_POINTS))]
     return go.Scatter(
-        x=list(shown),
+        x=shown.tolist(),
         y=[row] * len(shown),
         name=row,
         mode="markers",

@@ -16,34 +16,39 @@ ROUNDING = 1e-9  # a shortfall up to this counts as zero
 
 
 def configuration(run: Run) -> str:
-    """Return mode, knowledge, seed and sizes in one line."""
-    info = run.info
-    known = dict(info["knowledge"])
-    text = ", ".join([str(known.pop("name")), *(f"{key} = {_number(known[key])}" for key in known)])
-    sizes = ", ".join(f"{name} = {size:,}" for name, size in info["sizes"].items())
-    return f"mode {info['parameters']['mode']} · knowledge {text} · seed {info['seed']} · {sizes}"
+    """Return mode and knowledge where the learner has them, seed and sizes, in one line."""
+    settings, parts = run.manifest.learner.settings, []
+    if "parameters" in settings:
+        parts.append(f"mode {settings['parameters']['mode']}")
+    if "knowledge" in settings:
+        known = dict(settings["knowledge"])
+        name = str(known.pop("name"))
+        figures = [f"{key} = {_number(known[key])}" for key in known]
+        parts.append(f"knowledge {', '.join([name, *figures])}")
+    sizes = ", ".join(f"{name} = {size:,}" for name, size in run.manifest.sizes)
+    return " · ".join([*parts, f"seed {run.manifest.seed}", sizes])
 
 
 def headline(run: Run) -> str:
     """Return what happened, in two or three sentences."""
     found = run.summary()
-    if not run.truth_known:
+    if not run.truth.known:
         return (
-            f"In {found['sizes']['M']:,} episodes {found['agent']} earned "
+            f"In {found['sizes']['M']:,} episodes {found['learner']} earned "
             f"{_number(found['reward_per_episode'])} reward per episode, "
             f"{_number(found['last_tenth_reward_per_episode'])} in the last tenth of them. "
-        ) + " ".join(_observed_verdict(run, k) for k in range(run.utility.shape[1]))
+        ) + " ".join(_observed_verdict(run, k) for k in range(run.manifest.sizes.K))
     lost, uniform = found["dynamic_regret_per_episode"], found["uniform_regret_per_episode"]
     return (
-        f"In {found['sizes']['M']:,} episodes {found['agent']} {'lost' if lost >= 0 else 'gained'} "
+        f"In {found['sizes']['M']:,} episodes {found['learner']} {'lost' if lost >= 0 else 'gained'} "
         f"{_number(abs(lost))} reward per episode against the best safe policy of each episode; "
         f"the uniform policy {'loses' if uniform >= 0 else 'gains'} {_number(abs(uniform))}. "
-    ) + " ".join(_verdict(run, k) for k in range(run.utility.shape[1]))
+    ) + " ".join(_verdict(run, k) for k in range(run.manifest.sizes.K))
 
 
 def _verdict(run: Run, k: int) -> str:
     """Return whether constraint `k` was met, in the long run and in single episodes."""
-    name = "The constraint" if run.utility.shape[1] == 1 else f"Constraint {k + 1}"
+    name = "The constraint" if run.manifest.sizes.K == 1 else f"Constraint {k + 1}"
     violation, missed = run.summary()["violation_per_episode"][k], _missed(run)[k]
     single = f"missed in {_percent(missed)} of the {episodes_label(run)}"
     if violation > ROUNDING:
@@ -56,11 +61,15 @@ def _verdict(run: Run, k: int) -> str:
 
 def _observed_verdict(run: Run, k: int) -> str:
     """Return whether the observed sums meet constraint `k`."""
-    name = "The constraint" if run.utility.shape[1] == 1 else f"Constraint {k + 1}"
+    name = "The constraint" if run.manifest.sizes.K == 1 else f"Constraint {k + 1}"
     violation = run.summary()["violation_per_episode"][k]
-    got, required = _close(float(run.utility[:, k].mean()), float(run.thresholds[:, k].mean()))
+    utility, thresholds = run.outcome.utility[:, k], run.truth.thresholds[:, k]
+    got, required = _close(float(utility.mean()), float(thresholds.mean()))
     met = "met" if violation <= ROUNDING else "missed"
-    return f"{name} was {met} in the long run: {got} utility per episode observed, {required} required."
+    return (
+        f"{name} was {met} in the long run: {got} utility per episode observed, "
+        f"{required} required."
+    )
 
 
 def _close(one: float, other: float) -> tuple[str, str]:
@@ -79,13 +88,13 @@ def _missed(run: Run) -> FloatArray:
 
 def episodes_label(run: Run) -> str:
     """Return what the episodes are called that shares and means are taken over."""
-    return "measured episodes" if run.info["measure_every"] > 1 else "episodes"
+    return "measured episodes" if run.manifest.measure_every > 1 else "episodes"
 
 
 def key_figures(run: Run) -> list[tuple[str, str, str]]:
     """Return rows (figure, value, definition); with several constraints, one value for each."""
     found = run.summary()
-    if not run.truth_known:
+    if not run.truth.known:
         return _observed_figures(found)
     rows = [
         ("Dynamic regret DR(M)", _number(found["dynamic_regret"]),
@@ -108,8 +117,7 @@ def key_figures(run: Run) -> list[tuple[str, str, str]]:
          "share of the episodes with V_g[π_m, m] < b_m"),
         ("Smallest Slater gap", _number(found["smallest_slater_gap"]),
          "min_m max_π min_k (V_{g,k}[π, m] − b_{m,k}): largest slack in the tightest episode"),
-        ("Estimates at their cap", _percent(found["estimates_at_cap"]),
-         "share of the learner's estimates at H − h + 1, last tenth; near 100% they are vacuous"),
+        *_trace_figures(found),
     ]  # fmt: skip
     cost = found["discretisation"]
     if cost is not None:
@@ -135,9 +143,19 @@ def _observed_figures(found: dict[str, Any]) -> list[tuple[str, str, str]]:
         ("Violation per episode", _number(found["violation_per_episode"]), "CV(M) / M"),
         ("… last tenth", _number(found["last_tenth_shortfall_per_episode"]),
          "mean of b_m − observed utility over the last tenth; negative if above b"),
-        ("Estimates at their cap", _percent(found["estimates_at_cap"]),
-         "share of the learner's estimates at H − h + 1, last tenth; near 100% they are vacuous"),
+        *_trace_figures(found),
     ]  # fmt: skip
+
+
+def _trace_figures(found: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Rows about the learner's own trace, where it has them."""
+    share = found["last_tenth_trace"].get("at_cap")
+    if share is None:
+        return []
+    meaning = (
+        "share of the learner's estimates at H − h + 1, last tenth; near 100% they are vacuous"
+    )
+    return [("Estimates at their cap", _percent(share), meaning)]
 
 
 def _number(value: float | list[float]) -> str:

@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -140,11 +140,18 @@ class Run:
         return hashed.hexdigest()[:16]
 
 
-def run_method(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a function whose first argument is a run a method of `Run`.
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def run_method(name: str) -> Callable[[F], F]:
+    """Make a function whose first argument is a run the method `name` of `Run`.
 
     Pages, certificates and files live in rooms of their own, which import this one; so their
     functions are attached here by name instead of being imported.
     """
-    setattr(Run, function.__name__, function)
-    return function
+
+    def attach(function: F) -> F:
+        setattr(Run, name, function)
+        return function
+
+    return attach

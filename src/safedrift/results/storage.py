@@ -21,7 +21,7 @@ __all__ = ["from_parquet", "to_parquet"]
 _WANTED = "a run written by Run.to_parquet"
 
 
-@run_method
+@run_method("to_parquet")
 def to_parquet(run: Run, path: str | Path) -> None:
     """Write the arrays and the manifest of a run to one Parquet file, whole or not at all."""
     path = Path(path)

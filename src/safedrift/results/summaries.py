@@ -18,7 +18,7 @@ _NEED_TRUTH = (
 )  # fmt: skip
 
 
-@run_method
+@run_method("summary")
 def summary(run: Run) -> dict[str, Any]:
     """Return the numbers a reader asks for first, as plain data."""
     manifest, truth, outcome = run.manifest, run.truth, run.outcome
@@ -53,7 +53,7 @@ def summary(run: Run) -> dict[str, Any]:
     return found if truth.known else found | dict.fromkeys(_NEED_TRUTH)
 
 
-@run_method
+@run_method("notes")
 def notes(run: Run) -> list[str]:
     """Return what a user should know about this run, in sentences; the learner's own come first."""
     manifest, truth = run.manifest, run.truth
