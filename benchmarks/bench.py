@@ -60,7 +60,7 @@ def player(world, agent, episodes, start=0):
         agent.memory.clock.episode[0] = start  # the path of the world is not endless
         loop(
             world.arrays,
-            agent.settings,
+            agent.hyperparameters,
             agent.memory,
             False,
             actions,

@@ -7,15 +7,15 @@ import numpy as np
 
 import naive
 import safedrift as sd
-from safedrift.kernels import simulation
+from safedrift.experiments.streams import seeds
 from safedrift.kernels.audit import memory as audits
-from safedrift.kernels.tabular import memory
-from safedrift.kernels.tabular.memory import BERNSTEIN_BONUS
+from safedrift.kernels.tabular.memory import BERNSTEIN_BONUS, DUAL_SIGNALS
+from safedrift.models.stepping import split_uniforms, stepper_for, uniforms_per_episode
 from safedrift.problems.random import DRIFTS
 from safedrift.theory import certificates
 from safedrift.theory.audit import Audit
 
-FEEDS = tuple(memory.FEEDS)
+FEEDS = tuple(DUAL_SIGNALS)
 DRIFT_NAMES = tuple(DRIFTS)
 
 
@@ -43,7 +43,7 @@ def dense_weights(path, N):
 
 def twin_of(agent, play, thresholds):
     """The NumPy twin with the same constants as `agent`."""
-    s = agent.settings
+    s = agent.hyperparameters
     if s.bonus == BERNSTEIN_BONUS:
         bonus = naive.bernstein_bonus(s.c, agent.sizes.H, s.lam)
     elif s.shift > 0:
@@ -52,9 +52,14 @@ def twin_of(agent, play, thresholds):
         bonus = naive.repaired_bonus(s.root, s.tail, s.lam)
     return naive.propd_ppo(
         play=play, thresholds=thresholds, sizes=agent.sizes, initial=agent.initial, alpha=s.alpha,
-        L=s.L, eta=s.eta, xi=s.xi, chi=s.chi, W=s.W, lam=s.lam, bonus=bonus, LV=s.LV,
-        lagged=s.lagged, feed=FEEDS[s.feed],
+        eta=s.eta, xi=s.xi, chi=s.chi, lam=s.lam, bonus=bonus, LV=s.LV, lagged=s.lagged,
+        feed=FEEDS[s.dual_signal], **periods(agent.forgetting),
     )  # fmt: skip
+
+
+def periods(forgetting):
+    """What the twins are told about forgetting."""
+    return {name: getattr(forgetting, name) for name in ("L", "W")}
 
 
 def recorded_play(world, seed=0, noisy=False, draw=None):
@@ -91,7 +96,7 @@ def assert_agrees_with_twin(world, agent, seed=0, noisy=False, tolerance=1e-10):
     for m, expected in enumerate(twin_of(agent, play, world.thresholds)):
         policy = np.asarray(agent.begin_episode(world.thresholds[m]))
         np.testing.assert_allclose(policy, expected["policy"], rtol=0, atol=tolerance)
-        agent.end_episode(*seen[m])
+        agent.end_episode(sd.Trajectory(*seen[m]))
         found = agent.q()
         np.testing.assert_allclose(found[0], expected["Q_r"], rtol=0, atol=tolerance)
         np.testing.assert_allclose(found[1:], expected["Q_g"], rtol=0, atol=tolerance)
@@ -106,30 +111,26 @@ def own_loop(world, agent, seed, noisy=False):
 
     Yields (policy, mu, estimates, observed sums) of each episode.
     """
-    from safedrift.experiments.simulation import seeds
-
     agent = agent.fresh(seeds(seed)["learner"])
     stream = np.random.default_rng(seeds(seed)["world"])
-    arrays, memory = world.arrays, ()
-    observe, next_state = simulation.observe.py_func, simulation.next_state.py_func
-    if isinstance(world, sd.LinearKernelCMDP):
-        observe, next_state = simulation.observe_linear.py_func, simulation.next_linear.py_func
-        memory = (agent.memory,)
+    stepper = stepper_for(world, noisy=noisy)
     _, H, _, _, K = agent.sizes
     for m in range(world.M):
         policy = agent.begin_episode(world.thresholds[m])
-        u = stream.random(simulation.world_uniforms_per_episode(H, K))
-        values = np.zeros((1 + K, H))
+        draws = stream.random(uniforms_per_episode(H, K, stepper.next_draws))
+        u = split_uniforms(draws, H, K, stepper.next_draws)
+        signals, observed = np.zeros((1 + K, H)), np.zeros(1 + K)
         states, actions = [], []
-        s = simulation.first_state.py_func(arrays, u[0])
+        x = stepper.first(m, u.first)
         for h in range(H):
-            states.append(int(s))
-            actions.append(agent.act(h, int(s)))
-            observe(arrays, m, h, s, actions[h], noisy, u, H + h * (1 + K), values, *memory)
+            states.append(x)
+            actions.append(agent.act(h, x))
+            signals[:, h] = stepper.signals(m, h, x, actions[h], u.signals[h])
+            observed += signals[:, h]
             if h + 1 < H:
-                s = next_state(arrays, m, h, s, actions[h], u[h + 1], *memory)
-        agent.end_episode(states, actions, values[0], values[1:])
-        yield policy, agent.mu, agent.estimates, values.sum(axis=1)
+                x = stepper.next(m, h, x, actions[h], u.next[h])
+        agent.end_episode(sd.Trajectory(states, actions, signals[0], signals[1:]))
+        yield policy, agent.mu, agent.estimates, observed
 
 
 # ---------------------------------------------------------------- linear kernels
@@ -180,12 +181,13 @@ def dense_features(world):
 
 def linear_settings(agent):
     """The constants of a least-squares learner as the twins take them."""
-    s = agent.settings
+    s = agent.hyperparameters
     names = (
-        "alpha", "L", "eta", "xi", "chi", "W", "lam", "beta", "beta_r", "LV", "spread_P",
-        "spread_g", "lagged",
+        "alpha", "eta", "xi", "chi", "lam", "beta", "beta_r", "LV", "spread_P", "spread_g",
+        "lagged",
     )  # fmt: skip
-    return {name: getattr(s, name) for name in names} | {"feed": FEEDS[s.feed]}
+    chosen = {name: getattr(s, name) for name in names} | {"feed": FEEDS[s.dual_signal]}
+    return chosen | periods(agent.forgetting)
 
 
 def by_state(values, S):
@@ -223,7 +225,7 @@ def assert_agrees_with_linear_twin(world, agent, seed=0, noisy=False, tolerance=
     caps = counted_caps(agent)
     for m, expected in enumerate(twin):
         policy = np.asarray(agent.begin_episode(world.thresholds[m]))
-        agent.end_episode(*seen[m])
+        agent.end_episode(sd.Trajectory(*seen[m]))
         assert_same_estimates(world, agent, policy, expected, tolerance)
         assert caps[m] == expected["at_cap"]
     assert agent.episode == world.M
@@ -281,7 +283,7 @@ def assert_agrees_with_box_twin(world, agent, seed=0, path=None, ask=ask_policy)
     for m, expected in enumerate(box_twin(world, agent, play)):
         policy = agent.begin_episode(world.thresholds[m])
         ask(m, agent, policy, seen[m][0], expected["policy_visited"])
-        agent.end_episode(*seen[m])
+        agent.end_episode(sd.Trajectory(*seen[m]))
         assert_same_estimates(world, agent, np.asarray(policy), expected, 1e-8)
         assert caps[m] == expected["at_cap"]
 

@@ -127,7 +127,7 @@ def findings(world, agent, script):
 
 
 def naive_audit(world, agent, script):
-    s = agent.settings
+    s = agent.hyperparameters
     cmdps = [world.at(m) for m in range(world.M)]
     worlds = [(c.dense_transitions(), np.concatenate([c.rewards[None], c.utilities]))
               for c in cmdps]  # fmt: skip
@@ -230,7 +230,7 @@ def test_both_sides_of_the_lemmas_on_runs_agree_with_the_twin(case, lagged):
         multipliers=optima.multipliers, B_P=sd.oracles.variation(world, "l2").P.sum(),
         B_P_l1=sd.oracles.variation(world, "l1").P.sum(), A=world.A,
         norm=1.0 if agent.features is None else np.sqrt(world.d1),
-        told={name: getattr(agent.settings, name) for name in names},
+        told={name: getattr(agent.hyperparameters, name) for name in names},
     )  # fmt: skip
     bound = world.H / optima.gamma - optima.multipliers.sum(axis=1)
     assert found["multiplier-bound"].printed.slack == pytest.approx(bound.min())
@@ -327,14 +327,14 @@ def test_certificates_depend_on_nothing_but_world_learner_and_seed():
     assert calls[-1] == ("certifying", world.M, world.M)
     assert certify(world, agent, 8) != found
     measured = sd.simulate(world, agent, seed=7, measure_every=10)
-    np.testing.assert_array_equal(measured.mu, run.mu[::10][: len(measured.mu)])
+    np.testing.assert_array_equal(measured.mu, run.trace["mu"][::10][: len(measured.mu)])
     assert certify(world, agent, 7) == found
     # The numbers on which the certificates are built are those of the run.
     script = played(world, agent, 7)[1]
-    np.testing.assert_array_equal(script.mu, run.mu)
+    np.testing.assert_array_equal(script.mu, run.trace["mu"])
     left = found["regret-decomposition"].printed.left
     assert left == pytest.approx(run.regret.sum(), abs=1e-9)
-    short = (world.thresholds - run.utility).sum(axis=0)
+    short = (world.thresholds - run.outcome.utility).sum(axis=0)
     assert np.abs(short - found["violation-decomposition"].printed.left).min() < 1e-9
 
 
@@ -435,7 +435,7 @@ def test_the_tightest_place_is_told_where_a_statement_holds():
     world = still_world(40)
     agent = build(world, bonus_scale=1.0, L=40, W=40)
     found, script = played(world, agent)
-    s, cmdp = agent.settings, world.at(0)
+    s, cmdp = agent.hyperparameters, world.at(0)
     P, sizes = cmdp.dense_transitions(), (world.H, world.S, world.A, 1)
     bonus = naive.repaired_bonus(s.root, s.tail, s.lam)
     inside = {"P_l1": np.zeros(world.H), "c_l1": np.zeros((2, world.H))}

@@ -30,7 +30,7 @@ def distinct(shape, low, high, seed):
 
 def with_distinct_terms(agent, LV=True, spreads=True):
     """The learner with LV and spreads that differ in every block, step and constraint."""
-    (blocks, K, H), changes = agent.settings.LV.shape, {}
+    (blocks, K, H), changes = agent.hyperparameters.LV.shape, {}
     if LV:
         changes["LV"] = distinct((blocks, K, H), 0.01, 0.3, 0)
     if spreads:
@@ -45,7 +45,7 @@ def test_agrees_with_twin_where_local_variation_does_not_saturate(kind, LV, spre
     world = linear_world(M=24, K=2, H=3) if kind == "finite" else box_world(M=24, K=2, H=3)
     agree = assert_agrees_with_linear_twin if kind == "finite" else assert_agrees_with_box_twin
     agent = with_distinct_terms(build_linear(world, W=7, L=9, bonus_scale=0.02), LV, spreads)
-    assert agent.settings.LV.shape == (4, 2, 3)
+    assert agent.hyperparameters.LV.shape == (4, 2, 3)
     agree(world, agent)
     caps = np.arange(3, 0, -1.0)[:, None, None]
     assert (agent.q() < caps).all()
@@ -186,10 +186,10 @@ def test_repaired_spreads_cover_a_utility_that_rises_within_the_window(seed, mov
     above = {}
     for knowledge in ("local-budgets", "slater"):
         agent = build_linear(world, knowledge, W=M, L=M, bonus_scale=0.0, lam=1e-3, alpha=0.0)
-        assert max(agent.settings.beta.max(), agent.settings.beta_r.max()) == 0
+        assert max(agent.hyperparameters.beta.max(), agent.hyperparameters.beta_r.max()) == 0
         run = sd.simulate(world, agent, seed=seed)
-        above[knowledge] = (run.estimated_utility - run.utility)[M // 2 :]
-        assert run.estimated_utility[M // 2 :].max() < 0.9 * world.H  # far from saturated
+        above[knowledge] = (run.trace["estimated_utility"] - run.outcome.utility)[M // 2 :]
+        assert run.trace["estimated_utility"][M // 2 :].max() < 0.9 * world.H  # far from saturated
     assert (above["local-budgets"] > 0).all()
     assert (above["slater"] < 0).mean() > 0.95  # the control: no spreads, no optimism
 

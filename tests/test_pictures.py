@@ -229,8 +229,8 @@ def test_learned_policies_are_those_of_the_run(name):
     found = learned_policies(world, agent, episodes, seed=3)
     for m, policy in zip(episodes, found, strict=True):
         value, utility = sd.evaluate(world.at(int(m)), policy)
-        assert value == pytest.approx(run.reward[m], abs=1e-10)
-        assert utility == pytest.approx(run.utility[m, 0], abs=1e-10)
+        assert value == pytest.approx(run.outcome.reward[m], abs=1e-10)
+        assert utility == pytest.approx(run.outcome.utility[m, 0], abs=1e-10)
 
 
 def test_averaged_policy_visits_as_often_as_its_episodes_on_average():
@@ -239,10 +239,12 @@ def test_averaged_policy_visits_as_often_as_its_episodes_on_average():
     run = sd.simulate(world, agent, seed=1)
     (policy,) = learned_policies(world, agent, np.array([29]), seed=1, window=10)
     value, utility = sd.evaluate(world.at(29), policy)
-    assert value == pytest.approx(run.reward[20:].mean(), abs=1e-10)
-    assert utility == pytest.approx(run.utility[20:, 0].mean(), abs=1e-10)
+    assert value == pytest.approx(run.outcome.reward[20:].mean(), abs=1e-10)
+    assert utility == pytest.approx(run.outcome.utility[20:, 0].mean(), abs=1e-10)
     early = learned_policies(world, agent, np.array([2]), seed=1, window=10)[0]
-    assert sd.evaluate(world.at(2), early)[0] == pytest.approx(run.reward[:3].mean(), abs=1e-10)
+    assert sd.evaluate(world.at(2), early)[0] == pytest.approx(
+        run.outcome.reward[:3].mean(), abs=1e-10
+    )
 
 
 def test_policies_of_another_shape_are_refused():

@@ -525,7 +525,10 @@ def test_thermostat_learns():
     run = simulate(world, PROPDPPO.for_problem(world, Slater(0.8)), measure_every=3)
     late = run.episodes >= 200
     assert run.regret[late].mean() <= run.baseline_regret[late].mean() / 2
-    assert run.utility[late].mean() > (run.baseline_utility[late].mean() + 0.7 * world.H) / 2
+    assert (
+        run.outcome.utility[late].mean()
+        > (run.truth.baseline_utility[late].mean() + 0.7 * world.H) / 2
+    )
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from safedrift._check import FloatArray
 from safedrift.kernels.audit import lemmas as loops
 from safedrift.kernels.audit import memory as kernels
 from safedrift.knowledge import Budgets, Dimensions, Slater, block_sums
-from safedrift.learners import PROPDPPO
+from safedrift.learners import PROPDPPO, Periodic
 from safedrift.models import DriftingWorld, LinearKernelCMDP
 from safedrift.oracles import optimal_policies, variation
 
@@ -81,6 +81,9 @@ class Audit:
         box = getattr(world, "box", None)
         if box is not None:
             _check.fail("world", "one with finitely many states to be certified", "one on a box")
+        if not isinstance(agent.forgetting, Periodic):
+            allowed = "Periodic for certificates: the paper's lemmas are about periodic restarts"
+            _check.fail("the learner's forgetting", allowed, agent.forgetting)
         self.world, self.agent = world, agent
         self.p = _check.positive("p", p, upper=1.0, closed=False)
         self.noisy = _check.kind("noisy", noisy, bool)
@@ -143,7 +146,9 @@ class Audit:
         arrays, place = self.world.tables(episodes)
         place = np.asarray(place, np.int64)
         rewards = arrays.rewards[:, None]
-        settings = self.agent.hyperparameters
+        kind = kernels.AuditedLinear if self.linear else kernels.AuditedTables
+        forgetting = self.agent.forgetting
+        settings = kind(*self.agent.hyperparameters, L=forgetting.L, W=forgetting.W)
         if self.linear:
             loops.audit_linear(
                 arrays, rewards, self.agent.features, place, self.done, settings, script, truth,

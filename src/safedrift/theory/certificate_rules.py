@@ -186,7 +186,7 @@ def _policy(audit: Audit) -> Iterator[Check]:
     T, price, B = audit.terms, audit.price, audit.budgets
     M, H, _, A, _ = audit.agent.sizes
     s = audit.agent.hyperparameters
-    alpha, L = s.alpha, s.L
+    alpha, L = s.alpha, audit.agent.forgetting.L
     scale = float(H * M) * price
     norm = math.sqrt(audit.dimensions.d1) if audit.dimensions else 1.0
     B_l1, logs = float(audit.drift_l1.P.sum()), math.log(A)

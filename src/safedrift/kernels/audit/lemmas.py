@@ -228,11 +228,11 @@ def close_episode(world, e, i, settings, script, ledger, work, out):
     H, K = script.states.shape[1], script.mu.shape[1]
     for k in range(K):
         fed = 0.0
-        if settings.feed == OBSERVED:
+        if settings.dual_signal == OBSERVED:
             for h in range(H):
                 fed += script.values[i, 1 + k, h]
         else:
-            c = 1 + K + k if settings.feed == PLAIN else 1 + k
+            c = 1 + K + k if settings.dual_signal == PLAIN else 1 + k
             for j in range(world.initial.size):
                 fed += world.initial[j] * work.V[c, 0, world.initial_states[j]]
         ledger.fed[k] = fed

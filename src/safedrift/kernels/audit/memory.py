@@ -6,11 +6,14 @@ from episode to episode, `Findings` what it leaves behind.
 
 from __future__ import annotations
 
+from collections import namedtuple
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from safedrift.kernels.linear.memory import LinearHyperparameters
+from safedrift.kernels.tabular.memory import Hyperparameters
 from safedrift.kernels.types import FloatArray, jit_part
 
 # Columns of `Findings.worst`. Identities hold the largest residual, inequalities the smallest
@@ -27,6 +30,11 @@ TOLERANCE = -1e-9  # a slack below this is a failure
 # Columns of `Findings.terms`, each for reward and K utilities.
 VALUE, OPTIMAL, ESTIMATE, IOTA_PATH, IOTA_OPTIMAL, MARTINGALE, BLOCK_STEP, OWN_STEP = range(8)
 TERMS = 8
+
+
+# What the learner says it works with: its hyperparameters and the periods of its restarts.
+AuditedTables = namedtuple("AuditedTables", (*Hyperparameters._fields, "L", "W"))  # noqa: PYI024
+AuditedLinear = namedtuple("AuditedLinear", (*LinearHyperparameters._fields, "L", "W"))  # noqa: PYI024
 
 
 class Transcript(NamedTuple):
