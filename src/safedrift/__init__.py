@@ -10,7 +10,7 @@ from safedrift import learners, oracles, problems, theory
 from safedrift._version import __version__
 from safedrift.adapters.gymnasium_worlds import GymnasiumWorld, from_gymnasium
 from safedrift.adapters.transitions import Transition
-from safedrift.experiments import certify, measure_truth, simulate
+from safedrift.experiments import certify, check_learner, measure_truth, simulate
 from safedrift.knowledge import Budgets, LocalBudgets, Sizes, Slater
 from safedrift.learners import (
     PROPDPPO,
@@ -70,6 +70,7 @@ __all__ = [
     "box",
     "budgets",
     "certify",
+    "check_learner",
     "describe",
     "drift",
     "evaluate",

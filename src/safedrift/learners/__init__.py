@@ -1,7 +1,8 @@
 """Who learns: sees trajectories, never the truth (imports neither models nor oracles)."""
 
 from safedrift.learners.forgetting import Discount, Forgetting, Never, Periodic, SlidingWindow
-from safedrift.learners.policies import TabularPolicy
+from safedrift.learners.generators import generator_state, restore_generator
+from safedrift.learners.policies import TabularPolicy, draw_action
 from safedrift.learners.propd_ppo import (
     PROPDPPO,
     Dimensions,
@@ -12,7 +13,14 @@ from safedrift.learners.propd_ppo import (
     theorem4,
     tune,
 )
-from safedrift.learners.protocol import FastPath, Learner, PolicyLike, Problem, Trajectory
+from safedrift.learners.protocol import (
+    FastPath,
+    Learner,
+    PolicyLike,
+    Problem,
+    Trajectory,
+    checked_thresholds,
+)
 
 __all__ = [
     "PROPDPPO",
@@ -29,6 +37,10 @@ __all__ = [
     "SlidingWindow",
     "TabularPolicy",
     "Trajectory",
+    "checked_thresholds",
+    "draw_action",
+    "generator_state",
+    "restore_generator",
     "theorem1",
     "theorem2",
     "theorem3",

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from safedrift import _check
 from safedrift._check import FloatArray
 
-__all__ = ["TabularPolicy"]
+__all__ = ["TabularPolicy", "draw_action"]
 
 
 class TabularPolicy:
@@ -54,3 +54,19 @@ class TabularPolicy:
             n = self._slots[h]
             dense[h, self._state[h, :n]] = self._pi[h, :, :n].T
         return dense if dtype is None else dense.astype(dtype)
+
+
+def draw_action(distribution: FloatArray, u: float) -> int:
+    """Return the action that a uniform u in [0, 1) draws from a distribution (A,).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from safedrift.learners import draw_action
+    >>> [draw_action(np.array([0.5, 0.0, 0.5]), u) for u in (0.0, 0.49, 0.5, 0.99)]
+    [0, 0, 2, 2]
+    """
+    chosen = int((u >= np.cumsum(distribution)).sum())
+    while chosen >= len(distribution) or distribution[chosen] == 0.0:
+        chosen -= 1  # u beyond a sum that rounded below 1
+    return chosen

@@ -19,11 +19,19 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from safedrift import _check
 from safedrift._check import FloatArray
 from safedrift.kernels.records import ChunkInput, ChunkOutput
 from safedrift.knowledge import Sizes
 
-__all__ = ["FastPath", "Learner", "PolicyLike", "Problem", "Trajectory"]
+__all__ = [
+    "FastPath",
+    "Learner",
+    "PolicyLike",
+    "Problem",
+    "Trajectory",
+    "checked_thresholds",
+]
 
 
 class Trajectory(NamedTuple):
@@ -40,6 +48,49 @@ class Trajectory(NamedTuple):
     actions: ArrayLike  # (H,) of ints
     rewards: ArrayLike  # (H,)
     utilities: ArrayLike  # (K, H), or (H,) where K = 1
+
+    def checked(self, sizes: Sizes) -> Trajectory:
+        """Return the same episode as arrays, or raise one error that names what is wrong.
+
+        States are checked by number, unless they are points (H, n) of a box.
+        """
+        _, H, S, A, K = sizes
+        points = np.ndim(self.states) == 2
+        states = np.asarray(self.states) if points else _indices("states", self.states, H, S)
+        one = K == 1 and np.ndim(self.utilities) == 1
+        signals = {
+            "rewards": _check.floats("rewards", self.rewards, (H,)),
+            "utilities": _check.floats(
+                "utilities", [self.utilities] if one else self.utilities, (K, H)
+            ),
+        }
+        for name, seen in signals.items():
+            _check.everywhere(name, seen, (seen >= 0) & (seen <= 1), "in [0, 1]")
+        return Trajectory(states, _indices("actions", self.actions, H, A), **signals)
+
+
+def checked_thresholds(thresholds: ArrayLike, sizes: Sizes) -> FloatArray:
+    """Return the thresholds of an episode as an array (K,), or raise one clear error."""
+    H, K = sizes.H, sizes.K
+    array = _check.floats("thresholds", np.atleast_1d(np.asarray(thresholds, float)), (K,))
+    _check.everywhere("thresholds", array, (array > 0) & (array <= H), f"in (0, {H}]")
+    return array
+
+
+def _indices(name: str, given: ArrayLike, H: int, upper: int) -> NDArray[np.int64]:
+    """Check the states or actions of an episode."""
+    array = np.asarray(given)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"{name} must be integers; got {array.dtype}")
+    if array.shape != (H,):
+        _check.fail(
+            name,
+            f"of shape (H,) = ({H},): an episode lasts H steps, one that ends early stays in an "
+            "absorbing state",
+            f"shape {array.shape}",
+        )
+    _check.everywhere(name, array, (array >= 0) & (array < upper), f"in [0, {upper})")
+    return np.ascontiguousarray(array, dtype=np.int64)
 
 
 @runtime_checkable
@@ -103,7 +154,10 @@ class Learner(Protocol):
         """Return plain data (JSON) that, with `name`, says how the learner was set up."""
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Return everything learnt so far, and the generator's state, as arrays; between episodes."""
+        """Return everything learnt so far, and the generator's state, as arrays.
+
+        Called between episodes.
+        """
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from what `state` returned, with the same numbers as if never interrupted."""

@@ -29,6 +29,7 @@ from safedrift.kernels.records import Schedule
 from safedrift.kernels.sums import product
 from safedrift.kernels.types import Features
 from safedrift.knowledge import Sizes
+from safedrift.learners.policies import draw_action
 from safedrift.learners.propd_ppo.engines import (
     by_state,
     channels,
@@ -159,10 +160,7 @@ class BoxEngine:
         psi, phi = self.box.features_at(x[None])
         pi = self._policy(h, psi, phi)[0]
         self._visited[h] = _Visited(x.tobytes(), psi[0], phi[0], pi)
-        chosen = int((u >= np.cumsum(pi)).sum())
-        while chosen >= pi.size or pi[chosen] == 0.0:
-            chosen -= 1
-        return chosen
+        return draw_action(pi, u)
 
     def policy_at(self, h: int, points: FloatArray) -> FloatArray:
         """π_m of step h at points (P, n): (P, A)."""
@@ -189,12 +187,11 @@ class BoxEngine:
         return np.asarray(weight / weight.sum(axis=1, keepdims=True))
 
     def end(
-        self, thresholds: FloatArray, states: ArrayLike, actions: Any, signals: FloatArray
+        self, thresholds: FloatArray, states: FloatArray, actions: Any, signals: FloatArray
     ) -> int:
         """Learn from a finished episode; returns how many estimates sit at their cap."""
-        H, n = self.sizes.H, self.box.low.size
-        path = self.points("states", states, (H, n))
-        visited = [self._visit(h, path[h]) for h in range(H)]
+        H = self.sizes.H
+        visited = [self._visit(h, states[h]) for h in range(H)]
         psi, phi, pi = (
             np.stack([getattr(at, name) for at in visited]) for name in ("psi", "phi", "pi")
         )
@@ -205,6 +202,10 @@ class BoxEngine:
                 self.memory, self.history, point_v,
             )
         )  # fmt: skip
+
+    def checked_states(self, states: ArrayLike) -> FloatArray:
+        """Check the states of an episode (H, n)."""
+        return self.points("states", states, (self.sizes.H, self.box.low.size))
 
     def _visit(self, h: int, x: FloatArray) -> _Visited:
         """Features and policy of a visited state, from `act` if it was asked there."""

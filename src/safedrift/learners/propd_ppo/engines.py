@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from safedrift import _check
 from safedrift._check import FloatArray
@@ -58,7 +58,7 @@ class Engine(Protocol):
         """Draw an action with the uniform u."""
 
     def end(
-        self, thresholds: FloatArray, states: ArrayLike, actions: Any, signals: FloatArray
+        self, thresholds: FloatArray, states: NDArray[Any], actions: Any, signals: FloatArray
     ) -> int:
         """Learn from a finished episode; returns how many estimates sit at their cap."""
 
@@ -118,12 +118,11 @@ class TableEngine:
         return int(tabular.draw(h, state_number(state, self.sizes.S), u, self.memory))
 
     def end(
-        self, thresholds: FloatArray, states: ArrayLike, actions: Any, signals: FloatArray
+        self, thresholds: FloatArray, states: NDArray[Any], actions: Any, signals: FloatArray
     ) -> int:
         """Learn from a finished episode; returns how many estimates sit at their cap."""
-        path = indices("states", states, self.sizes.H, self.sizes.S)
         hyper, memory = self.hyperparameters, self.memory
-        return int(tabular.end(thresholds, path, actions, signals, hyper, memory))
+        return int(tabular.end(thresholds, states, actions, signals, hyper, memory))
 
     def q(self) -> FloatArray:
         """Q estimates (1+K, H, S, A)."""
@@ -180,12 +179,11 @@ class LinearEngine:
         return int(linear.draw(h, state_number(state, self.sizes.S), u, self.memory))
 
     def end(
-        self, thresholds: FloatArray, states: ArrayLike, actions: Any, signals: FloatArray
+        self, thresholds: FloatArray, states: NDArray[Any], actions: Any, signals: FloatArray
     ) -> int:
         """Learn from a finished episode; returns how many estimates sit at their cap."""
-        path = indices("states", states, self.sizes.H, self.sizes.S)
         hyper, memory = self.hyperparameters, self.memory
-        return int(linear.end(thresholds, path, actions, signals, hyper, self.features, memory))
+        return int(linear.end(thresholds, states, actions, signals, hyper, self.features, memory))
 
     def q(self) -> FloatArray:
         """Q estimates (1+K, H, S, A)."""
@@ -285,19 +283,3 @@ def checked_hyperparameters(
 def state_number(state: object, S: int) -> int:
     """Check the number of a state."""
     return _check.integer("state", state, lower=0, upper=S - 1)
-
-
-def indices(name: str, given: ArrayLike, H: int, upper: int) -> NDArray[np.int64]:
-    """Check the states or actions of an episode."""
-    array = np.asarray(given)
-    if array.dtype.kind not in "iu":
-        raise TypeError(f"{name} must be integers; got {array.dtype}")
-    if array.shape != (H,):
-        _check.fail(
-            name,
-            f"of shape (H,) = ({H},): an episode lasts H steps, one that ends early stays in an "
-            "absorbing state",
-            f"shape {array.shape}",
-        )
-    _check.everywhere(name, array, (array >= 0) & (array < upper), f"in [0, {upper})")
-    return np.ascontiguousarray(array, dtype=np.int64)

@@ -36,11 +36,11 @@ from safedrift.knowledge import Budgets, Dimensions, Knowledge, Sizes
 from safedrift.learners.forgetting import Forgetting, Never, Periodic, record
 from safedrift.learners.generators import generator_state, restore_generator
 from safedrift.learners.propd_ppo.box_engine import BoxEngine, BoxMaps
-from safedrift.learners.propd_ppo.engines import Engine, LinearEngine, TableEngine, indices
+from safedrift.learners.propd_ppo.engines import Engine, LinearEngine, TableEngine
 from safedrift.learners.propd_ppo.notes import notes_on
 from safedrift.learners.propd_ppo.parameters import Parameters
 from safedrift.learners.propd_ppo.tuning import tune
-from safedrift.learners.protocol import PolicyLike, Problem, Trajectory
+from safedrift.learners.protocol import PolicyLike, Problem, Trajectory, checked_thresholds
 
 __all__ = ["PROPDPPO"]
 
@@ -213,11 +213,10 @@ class PROPDPPO:
         """Start the next episode under thresholds b_m (K,) and return its policy."""
         if self._thresholds is not None:
             raise RuntimeError("begin_episode was called twice; call end_episode in between")
-        M, H, _, _, K = self.sizes
+        M = self.sizes.M
         if self.episode >= M:
             raise RuntimeError(f"the learner was set up for M = {M} episodes and has finished them")
-        wanted = _check.floats("thresholds", np.atleast_1d(np.asarray(thresholds, float)), (K,))
-        _check.everywhere("thresholds", wanted, (wanted > 0) & (wanted <= H), f"in (0, {H}]")
+        wanted = checked_thresholds(thresholds, self.sizes)
         self.reserve(1)
         self._thresholds = wanted
         forget = self.forgetting.schedule(self.episode, 1)
@@ -242,18 +241,15 @@ class PROPDPPO:
         """Learn from a finished episode."""
         if self._thresholds is None:
             raise RuntimeError("end_episode was called before begin_episode")
-        states, actions, rewards, utilities = _check.kind("trajectory", trajectory, Trajectory)
-        _, H, _, A, K = self.sizes
-        taken = indices("actions", actions, H, A)
-        signals = np.empty((1 + K, H))
-        signals[0] = _check.floats("rewards", rewards, (H,))
-        one = K == 1 and np.ndim(utilities) == 1
-        signals[1:] = _check.floats("utilities", [utilities] if one else utilities, (K, H))
-        for name, seen in (("rewards", signals[0]), ("utilities", signals[1:])):
-            _check.everywhere(name, seen, (seen >= 0) & (seen <= 1), "in [0, 1]")
+        _, H, _, _, K = self.sizes
+        given = _check.kind("trajectory", trajectory, Trajectory)
+        if self.box is not None:  # whose points the engine checks
+            given = given._replace(states=self.engine.checked_states(given.states))
+        states, actions, rewards, utilities = given.checked(self.sizes)
+        signals = np.vstack((rewards, utilities))
         if self.initial is None:
-            self._count_first_state(indices("states", states, H, self.sizes.S)[0])
-        at_cap = self.engine.end(self._thresholds, states, taken, signals)
+            self._count_first_state(int(np.asarray(states)[0]))
+        at_cap = self.engine.end(self._thresholds, np.asarray(states), actions, signals)
         self._last = (*self._last[:2], at_cap / (H * (1 + K)))
         self._thresholds = None
 
