@@ -19,7 +19,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from safedrift.kernels.types import FloatArray, jit, jit_part
+from safedrift.kernels.types import FloatArray, jit, jit_part, prepared
 
 __all__ = ["cos_turns", "exp", "normal_cdf", "normal_quantile", "tanh"]
 
@@ -57,10 +57,10 @@ def normal_quantile(p: ArrayLike) -> FloatArray:
 
 
 def _each(kernel: Callable[[FloatArray, FloatArray], None], x: ArrayLike) -> FloatArray:
-    values = np.require(x, np.float64, ["C", "W"])
-    out = np.empty_like(values)
-    kernel(values.reshape(-1), out.reshape(-1))
-    return out
+    values = prepared(x)
+    out = np.empty(values.size)
+    kernel(values.ravel(), out)
+    return out.reshape(np.shape(x))
 
 
 @jit
@@ -96,7 +96,7 @@ def cdf_each(z, out):
 def quantile_each(p, out):
     """out ← Φ⁻¹(p)."""
     for i in range(p.size):
-        out[i] = quantile_of(p[i]) if p[i] <= 0.5 else -quantile_of(1.0 - p[i])
+        out[i] = quantile_of(p[i])
 
 
 # ---------------------------------------------------------------- one number at a time
@@ -174,6 +174,12 @@ def tail_of(y):
 
 @jit_part
 def quantile_of(p):
+    """Φ⁻¹(p), by symmetry from the lower half."""
+    return lower_quantile(p) if p <= 0.5 else -lower_quantile(1.0 - p)
+
+
+@jit_part
+def lower_quantile(p):
     """Φ⁻¹(p) for p ≤ 1/2: Newton's steps from 0.
 
     Φ is convex there, so they approach the root from above and never pass it; they end where

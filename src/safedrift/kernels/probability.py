@@ -1,9 +1,9 @@
-"""What models compute once: walks on the simplex, sums for sampling, binomials, quadrature."""
+"""What models are made of: simplex walks, sums for sampling, binomials, normals, quadrature."""
 
 from __future__ import annotations
 
-from safedrift.kernels.elementary import cos_of
-from safedrift.kernels.types import jit
+from safedrift.kernels.elementary import cdf_of, cos_of, density_of, quantile_of
+from safedrift.kernels.types import jit, jit_part
 
 NEWTON = 8  # steps: the first guess is right to a few digits, each step doubles them
 
@@ -125,3 +125,52 @@ def gauss_legendre_rule(points, weights):
         total += weights[i]
     for i in range(n):
         weights[i] *= 2.0 / total
+
+
+@jit_part
+def cut_normal(centre, sd, low, high):
+    """Which side is counted from, and Φ at both ends of an interval, of a normal cut there.
+
+    Left of the interval it is the upper tail that counts: mirrored, it keeps its digits.
+    """
+    side = -1.0 if centre < low else 1.0
+    return side, cdf_of(side * (low - centre) / sd), cdf_of(side * (high - centre) / sd)
+
+
+@jit
+def truncated_normal_density(centre, sd, low, high, y, mass, out):
+    """Density of independent normals that are cut at a box.
+
+    Parameters
+    ----------
+    centre : (p, n)
+    sd, low, high : (n,)
+    y : (q, n)
+    mass : (p, n) written: what the cut leaves of each normal
+    out : (p, q) written
+    """
+    for p in range(out.shape[0]):
+        for q in range(out.shape[1]):
+            out[p, q] = 1.0
+        for i in range(sd.size):
+            _, left, right = cut_normal(centre[p, i], sd[i], low[i], high[i])
+            mass[p, i] = abs(right - left)
+            for q in range(out.shape[1]):
+                z = (y[q, i] - centre[p, i]) / sd[i]
+                out[p, q] *= density_of(z) / (sd[i] * mass[p, i])
+
+
+@jit
+def truncated_normal_draw(centre, sd, low, high, u, mass, out):
+    """A draw from them by the inverse distribution function at u.
+
+    Parameters
+    ----------
+    centre, sd, low, high, u : (n,)
+    mass, out : (n,) written
+    """
+    for i in range(sd.size):
+        side, left, right = cut_normal(centre[i], sd[i], low[i], high[i])
+        mass[i] = abs(right - left)
+        z = side * quantile_of(left + u[i] * (right - left))
+        out[i] = min(max(centre[i] + sd[i] * z, low[i]), high[i])

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from safedrift.kernels.types import FloatArray, jit, jit_inline
+from safedrift.kernels.types import FloatArray, jit, jit_inline, prepared
 
 __all__ = ["matrix_product", "product"]
 
@@ -22,16 +22,11 @@ TILE = 512  # columns worked on at once, so that they stay in the cache
 def product(a: ArrayLike, b: ArrayLike) -> FloatArray:
     """Return a @ b for a (..., J) and b (J, ...), each sum from first to last."""
     left, right = np.asarray(a), np.asarray(b)
-    rows = _prepared(left.reshape(-1, left.shape[-1]))
-    columns = _prepared(right.reshape(len(right), -1))
+    rows = prepared(left.reshape(-1, left.shape[-1]))
+    columns = prepared(right.reshape(len(right), -1))
     out = np.empty((len(rows), columns.shape[1]))
     matrix_product(rows, columns, out)
     return out.reshape(*left.shape[:-1], *right.shape[1:])
-
-
-def _prepared(x: FloatArray) -> FloatArray:
-    """The kernels are compiled for writable arrays in C order only."""
-    return np.require(x, np.float64, ["C", "W"])
 
 
 @jit

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -55,6 +55,12 @@ def jit_source_inline(function: F) -> F:
 def _compile(function: F, **options: Any) -> F:
     compiled: F = numba.njit(**options)(function)
     return compiled
+
+
+def prepared(values: ArrayLike) -> FloatArray:
+    """Return `values` as kernels are compiled for: writable doubles in C order."""
+    array = np.ascontiguousarray(values, np.float64)
+    return array if array.flags.writeable else array.copy()
 
 
 class Successors(NamedTuple):

@@ -16,7 +16,8 @@ from numpy.typing import ArrayLike
 
 from safedrift import _check
 from safedrift._check import FloatArray, IntArray
-from safedrift.kernels.elementary import exp, normal_cdf, normal_quantile
+from safedrift.kernels.probability import truncated_normal_density, truncated_normal_draw
+from safedrift.kernels.types import prepared
 from safedrift.models.features import rank
 from safedrift.models.quadrature import sides, vector
 
@@ -51,7 +52,8 @@ def truncated_normal(
     lower, upper = sides(low, high)
     sd = vector("spread", spread, 1 if rank(spread) == 0 else lower.size)
     _check.everywhere("spread", sd, sd > 0, "> 0")
-    normal = _TruncatedNormal(mean, sd, lower, upper)
+    each = prepared(np.broadcast_to(sd, lower.shape))
+    normal = _TruncatedNormal(mean, each, prepared(lower), prepared(upper))
     return BaseDensity(normal.density, normal.sample)
 
 
@@ -62,29 +64,32 @@ class _TruncatedNormal:
     low: FloatArray
     high: FloatArray
 
-    def cut(self, x: FloatArray, a: IntArray) -> tuple[FloatArray, ...]:
-        """Centre, side, and the normal's distribution function at the ends of the box: (p, n)."""
-        centre = called("mean", self.mean, x, a, shape=x.shape)
-        # Left of the box it is the upper tail that counts: mirrored, it keeps its digits.
-        side = np.where(centre < self.low, -1.0, 1.0)
-        left = normal_cdf(side * (self.low - centre) / self.sd)
-        right = normal_cdf(side * (self.high - centre) / self.sd)
-        ok = np.abs(right - left) > 1e-290
-        _check.everywhere("mean(x, a)", centre, ok, "within 36 spreads of the box")
-        return centre, side, left, right
-
     def density(self, x: FloatArray, a: IntArray, y: FloatArray) -> FloatArray:
         """(p, q) at y (q, n)."""
-        centre, _, left, right = self.cut(x, a)
-        z = (y[None] - centre[:, None]) / self.sd
-        height = 1 / (np.sqrt(2 * np.pi) * self.sd * np.abs(right - left))
-        return np.asarray((exp(-0.5 * z * z) * height[:, None]).prod(axis=-1))
+        centre = called("mean", self.mean, x, a, shape=x.shape)
+        mass, out = np.empty(x.shape), np.empty((len(x), len(y)))
+        truncated_normal_density(
+            prepared(centre), self.sd, self.low, self.high, prepared(y), mass, out
+        )
+        _check_mass(centre, mass)
+        return out
 
     def sample(self, x: FloatArray, a: int, u: FloatArray) -> FloatArray:
         """(n,) by the inverse distribution function at u (n,)."""
-        centre, side, left, right = (part[0] for part in self.cut(x[None], np.array([[a]])))
-        z = side * normal_quantile(left + u * (right - left))
-        return np.asarray(np.clip(centre + self.sd * z, self.low, self.high))
+        centre = called("mean", self.mean, x[None], np.array([[a]]), shape=(1, x.size))
+        mass, out = np.empty(x.shape), np.empty(x.shape)
+        truncated_normal_draw(
+            prepared(centre[0]), self.sd, self.low, self.high, prepared(u), mass, out
+        )
+        _check_mass(centre, mass)
+        return out
+
+
+def _check_mass(centre: FloatArray, mass: FloatArray) -> None:
+    """Check that the box holds something of each normal."""
+    if not mass.min() > 1e-290:
+        ok = np.broadcast_to(mass > 1e-290, centre.shape)
+        _check.everywhere("mean(x, a)", centre, ok, "within 36 spreads of the box")
 
 
 def mixture(bases: Sequence[BaseDensity]) -> tuple[Psi, Sample]:
