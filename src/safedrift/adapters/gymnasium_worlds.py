@@ -34,6 +34,7 @@ from safedrift.adapters.transitions import (
     called,
     checked_range,
     from_info,
+    made_environment,
     utilities_of,
 )
 from safedrift.kernels.simulation import Trajectory, make_trajectory
@@ -132,15 +133,14 @@ def from_gymnasium(
     thresholds and episodes. Where these three and `utility` are left out, a run in it is measured
     exactly, as one in the world behind it is.
     """
-    if isinstance(env, str):
-        if env.startswith("safedrift/") and episodes is not None:
-            options, episodes = options | {"episodes": episodes}, None
-        env = gymnasium.make(env, **options)
-    elif options:
-        _check.fail("options", "none with an environment that is made already", ", ".join(options))
+    if isinstance(env, str) and env.startswith("safedrift/") and episodes is not None:
+        options, episodes = options | {"episodes": episodes}, None
+    env = made_environment(env, options)
     n, A = math.prod(_counts(env.observation_space)), _actions(env)
     if n > MOST_STATES:
         _check.fail("observation_space", f"of at most {MOST_STATES:,} values", f"{n:,}")
+    if utility is not None and not callable(utility):
+        raise TypeError(f"utility must be a function of a Transition; got {utility!r}")
     low, high = checked_range(reward_range)
     if not low <= 0 <= high:
         _check.fail("reward_range", "around 0, which an ended episode earns", reward_range)
@@ -165,7 +165,7 @@ def from_gymnasium(
         thresholds=thresholds,
         initial=_initial(first, n, S),
         initial_known=first is not None,
-        utility=utility or from_info,
+        utility=from_info if utility is None else utility,
         over=_over(over, thresholds.shape[1]),
         reward_range=(low, high),
         name=inner.spec.id if inner.spec is not None else type(inner).__name__,
@@ -285,7 +285,7 @@ def _initial(initial: ArrayLike | None, n: int, S: int) -> FloatArray:
     """The distribution of the first state (S,): uniform on the n real ones where not known."""
     if initial is None:
         initial = np.full(n, 1 / n)
-    given = np.asarray(initial, dtype=np.float64)
+    given = _check.numbers("initial", initial)
     if given.shape == (n,) and n < S:
         given = np.append(given, 0.0)
     checked = _check.floats("initial", given, (S,))

@@ -89,8 +89,8 @@ class PROPDPPO:
         features: Features | None = None,
         box: BoxMaps | None = None,
     ) -> None:
-        for name, value in zip(Sizes._fields, sizes, strict=True):
-            _check.integer(name, value)
+        _check.kind("sizes", sizes, Sizes).check()
+        _check.kind("parameters", parameters, Parameters)
         self.sizes = sizes
         self.parameters = parameters
         self.knowledge = knowledge
