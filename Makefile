@@ -47,7 +47,7 @@ constraints:  ## resolve the newest versions in a scratch environment and write 
 	@rm -rf $(SCRATCH)
 	@$(PYTHON) -m venv $(SCRATCH)
 	@$(SCRATCH)/bin/python $(INSTALL) '.[dev]'
-	@{ echo '# Versions tested, on Python 3.11; written by `make constraints`.'; \
+	@{ echo "# Versions tested on $$($(PYTHON) -V); \`make constraints\` writes the newest here."; \
 	   $(SCRATCH)/bin/python -m pip --disable-pip-version-check freeze --exclude safedrift; \
 	 } > $(SCRATCH)/constraints.txt
 	@mv $(SCRATCH)/constraints.txt constraints.txt

@@ -34,6 +34,11 @@ class Sizes(NamedTuple):
     A: int
     K: int
 
+    def check(self) -> None:
+        """Raise unless all are integers >= 1."""
+        for name, size in self._asdict().items():
+            _check.integer(name, size)
+
 
 class Budgets(NamedTuple):
     """Total variation of a world over all episodes, in the paper's norms (eqs. 6 and 7).
@@ -55,6 +60,12 @@ class Budgets(NamedTuple):
     def delta(self) -> float:
         """B_Δ = B_P + B_r + B_g."""
         return self.P + self.r + self.g
+
+    def check(self) -> None:
+        """Raise unless all are finite and >= 0."""
+        for name, value in self._asdict().items():
+            if not 0 <= _check.real(f"budgets.{name}", value) < np.inf:
+                _check.fail(f"budgets.{name}", "finite and >= 0", value)
 
 
 class Dimensions(NamedTuple):

@@ -34,6 +34,7 @@ from safedrift.adapters.transitions import (
     called,
     checked_range,
     from_info,
+    made_environment,
     utilities_of,
 )
 from safedrift.models import DriftingWorld
@@ -140,15 +141,14 @@ def from_gymnasium(
     >>> lake.M, lake.H, lake.S, lake.A, lake.K  # 16 cells and the state "over"
     (100, 15, 17, 4, 1)
     """
-    if isinstance(env, str):
-        if env.startswith("safedrift/") and episodes is not None:
-            options, episodes = options | {"episodes": episodes}, None
-        env = gymnasium.make(env, **options)
-    elif options:
-        _check.fail("options", "none with an environment that is made already", ", ".join(options))
+    if isinstance(env, str) and env.startswith("safedrift/") and episodes is not None:
+        options, episodes = options | {"episodes": episodes}, None
+    env = made_environment(env, options)
     n, A = math.prod(_counts(env.observation_space)), _actions(env)
     if n > MOST_STATES:
         _check.fail("observation_space", f"of at most {MOST_STATES:,} values", f"{n:,}")
+    if utility is not None and not callable(utility):
+        raise TypeError(f"utility must be a function of a Transition; got {utility!r}")
     low, high = checked_range(reward_range)
     if not low <= 0 <= high:
         _check.fail("reward_range", "around 0, which an ended episode earns", reward_range)
@@ -173,7 +173,7 @@ def from_gymnasium(
         thresholds=thresholds,
         initial=_initial(first, n, S),
         initial_known=first is not None,
-        utility=utility or from_info,
+        utility=from_info if utility is None else utility,
         over=_over(over, thresholds.shape[1]),
         reward_range=(low, high),
         name=inner.spec.id if inner.spec is not None else type(inner).__name__,
@@ -311,7 +311,7 @@ def _initial(initial: ArrayLike | None, n: int, S: int) -> FloatArray:
     """The distribution of the first state (S,): uniform on the n real ones where not known."""
     if initial is None:
         initial = np.full(n, 1 / n)
-    given = np.asarray(initial, dtype=np.float64)
+    given = _check.numbers("initial", initial)
     if given.shape == (n,) and n < S:
         given = np.append(given, 0.0)
     checked = _check.floats("initial", given, (S,))

@@ -19,7 +19,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from safedrift import _check
-from safedrift.adapters.transitions import Signal, Transition, checked_range, utilities_of
+from safedrift.adapters.transitions import (
+    Signal,
+    Transition,
+    checked_range,
+    made_environment,
+    utilities_of,
+)
 from safedrift.kernels.elementary import cos_turns
 from safedrift.kernels.types import Successors
 from safedrift.models import TabularCMDP
@@ -80,11 +86,7 @@ def _table(
     env: str | gymnasium.Env[Any, Any], options: dict[str, Any]
 ) -> tuple[list[tuple[float, Transition]], int, np.ndarray]:
     """All transitions with their probabilities, the number of actions, the first states (S,)."""
-    if isinstance(env, str):
-        env = gymnasium.make(env, **options)
-    elif options:
-        _check.fail("options", "none with an environment that is made already", ", ".join(options))
-    raw: Any = env.unwrapped
+    raw: Any = made_environment(env, options).unwrapped
     for name in ("P", "initial_state_distrib"):
         if not hasattr(raw, name):
             _check.fail("env", "one with a transition table (toy text)", type(raw).__name__)

@@ -93,8 +93,8 @@ class PROPDPPO:
         box: BoxMaps | None = None,
         forgetting: Forgetting | None = None,
     ) -> None:
-        for name, value in zip(Sizes._fields, sizes, strict=True):
-            _check.integer(name, value)
+        _check.kind("sizes", sizes, Sizes).check()
+        _check.kind("parameters", parameters, Parameters)
         self.sizes = sizes
         self.parameters = parameters
         self.knowledge = knowledge

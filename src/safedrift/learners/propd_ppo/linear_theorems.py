@@ -37,9 +37,10 @@ from safedrift.knowledge import (
 from safedrift.learners.propd_ppo.components import DualStep, LeastSquaresEvaluation, MirrorStep
 from safedrift.learners.propd_ppo.linear_remarks import remarks
 from safedrift.learners.propd_ppo.parameters import (
-    MODES,
     Parameters,
     as_period,
+    check_common,
+    check_gap,
     descent_constant,
     power,
     practical_steps,
@@ -74,10 +75,9 @@ def theorem1(
     `W` and `lam` replace the theorem's, with all that is computed from them. Mode "practical" does
     not use the local budgets.
     """
+    check_common(sizes, mode, p, noisy)
     M, H, K = sizes.M, sizes.H, sizes.K
     _check.kind("knowledge", knowledge, LocalBudgets)
-    _check.choice("mode", mode, MODES)
-    _check.kind("noisy", noisy, bool)
     _check.kind("dimensions", dimensions, Dimensions).check()
     if mode == "practical":
         improvement, dual, period = _practical_steps(sizes, dimensions, chi=np.inf)
@@ -113,9 +113,8 @@ def theorem2(
 
     `W` and `lam` replace the theorem's, with all that is computed from them.
     """
-    _check.kind("knowledge", knowledge, Slater)
-    _check.choice("mode", mode, MODES)
-    _check.kind("noisy", noisy, bool)
+    check_common(sizes, mode, p, noisy)
+    check_gap(knowledge, sizes.H)
     _check.kind("dimensions", dimensions, Dimensions).check()
     if mode == "practical":
         chi = 2 * sizes.H / knowledge.gamma
@@ -178,7 +177,6 @@ def _multipliers(
     """
     M, H, K = sizes.M, sizes.H, sizes.K
     d1, d2, b = dimensions.d1, dimensions.d2, dimensions.largest
-    _check.positive("p", p, upper=1.0, closed=False)
     span = np.arange(H - 1, -1, -1.0)  # H-h for h = 1..H
     if mode == "practical":
         return PRACTICAL["c"] * span, np.full(H, PRACTICAL["c"])

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from safedrift import _check
-from safedrift.knowledge import Budgets, Dimensions, Sizes
+from safedrift.knowledge import Budgets, Dimensions, Sizes, Slater
 from safedrift.learners.propd_ppo.components import (
     BernsteinBonus,
     CountBonus,
@@ -42,6 +42,8 @@ __all__ = [
     "MODES",
     "Parameters",
     "as_period",
+    "check_common",
+    "check_gap",
     "descent_constant",
     "power",
     "practical_steps",
@@ -51,6 +53,7 @@ __all__ = [
 ]
 
 MODES = ("printed", "repaired", "practical")
+SMALLEST_P = 1e-100  # S A W / p and the like must stay in the range of floats
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,24 @@ def _read_evaluation(data: dict[str, Any], sizes: Sizes) -> Evaluation:
     return CountEvaluation(**{**with_arrays(data), "bonus": kind(**with_arrays(bonus))})
 
 
+# ---------------------------------------------------------------- what every theorem is told
+
+
+def check_common(sizes: Sizes, mode: str, p: float, noisy: bool) -> None:
+    """Fail unless these can be the arguments of a theorem."""
+    _check.kind("sizes", sizes, Sizes).check()
+    _check.choice("mode", mode, MODES)
+    _check.kind("noisy", noisy, bool)
+    if _check.positive("p", p, upper=1.0, closed=False) < SMALLEST_P:
+        _check.fail("p", f"at least {SMALLEST_P:g}", p)
+
+
+def check_gap(knowledge: Slater, H: int) -> None:
+    """Fail unless a Slater gap can be one of episodes of H steps, whose utility is at most H."""
+    if _check.kind("knowledge", knowledge, Slater).gamma > H:
+        _check.fail("gamma", f"at most H = {H}, the largest utility there is", knowledge.gamma)
+
+
 # ---------------------------------------------------------------- formulas of several theorems
 
 
@@ -128,9 +149,7 @@ def total_budgets(
     """(√d B_Δ + B_*, B_Δ), each at least M^(-1/2) when repaired (E10); d = 1 where tabular."""
     if budgets is None:
         raise TypeError("budgets must be given in modes 'printed' and 'repaired'; got None")
-    for name, value in budgets._asdict().items():
-        if not np.isfinite(_check.real(f"budgets.{name}", value)) or value < 0:
-            _check.fail(f"budgets.{name}", "finite and >= 0", value)
+    _check.kind("budgets", budgets, Budgets).check()
     floor = M**-0.5 if floored else 0.0
     return max(d**0.5 * budgets.delta + budgets.star, floor), max(budgets.delta, floor)
 

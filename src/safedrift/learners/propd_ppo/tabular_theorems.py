@@ -20,9 +20,10 @@ from safedrift.learners.propd_ppo.components import (
     MirrorStep,
 )
 from safedrift.learners.propd_ppo.parameters import (
-    MODES,
     Parameters,
     as_period,
+    check_common,
+    check_gap,
     descent_constant,
     power,
     practical_steps,
@@ -53,10 +54,9 @@ def theorem3(
 
     `W` and `lam` replace the theorem's, with all that is computed from them.
     """
+    check_common(sizes, mode, p, noisy)
     M, H, S, A, K = sizes
     _check.kind("knowledge", knowledge, LocalBudgets)
-    _check.choice("mode", mode, MODES)
-    _check.kind("noisy", noisy, bool)
     check_rho(rho)
     if mode == "practical":
         improvement, dual, period, ridge = practical_steps(sizes, np.inf, PRACTICAL)
@@ -105,10 +105,9 @@ def theorem4(
 
     `W` and `lam` replace the theorem's, with all that is computed from them.
     """
+    check_common(sizes, mode, p, noisy)
+    check_gap(knowledge, sizes.H)
     M, H, S, A, K = sizes
-    _check.kind("knowledge", knowledge, Slater)
-    _check.choice("mode", mode, MODES)
-    _check.kind("noisy", noisy, bool)
     if mode == "practical":
         chi = 2 * H / knowledge.gamma
         improvement, dual, period, ridge = practical_steps(sizes, chi, PRACTICAL)
@@ -137,7 +136,6 @@ def _bonus(
     sizes: Sizes, W: int, lam: float, *, mode: str, p: float, noisy: bool
 ) -> CountBonus | BernsteinBonus:
     M, H, S, A, K = sizes
-    _check.positive("p", p, upper=1.0, closed=False)
     left = np.arange(H, 0, -1.0)  # H-h+1 for h = 1..H
     if mode == "printed":
         beta = H * np.sqrt(S * np.log(S * A * W / p))  # C_4 = 1

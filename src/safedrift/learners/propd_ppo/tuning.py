@@ -46,7 +46,7 @@ def tune(
         bonus). They are recorded.
     """
     _check.choice("mode", mode, MODES)
-    overrides = dict(overrides or {})
+    overrides = {} if overrides is None else dict(_check.kind("overrides", overrides, dict))
     _check_overrides(overrides)
     _check.kind("knowledge", knowledge, (Slater, LocalBudgets))
     check_rho(rho)
