@@ -63,7 +63,7 @@ def _per_step(weights: FloatArray, H: int) -> FloatArray:
 
 
 def _scenario_psi(world: DriftingCMDP) -> tuple[SuccessorFeatures, FloatArray]:
-    """ψ with one component per different transition model; one step of it where all are alike."""
+    """ψ with one component per different transition model; one step if all are equal."""
     arrays, H, pairs = world.arrays, world.H, world.S * world.A
     bank, weights = _different(world.transition_path, arrays.probabilities)
     offsets, states, psi = arrays.offsets, arrays.states.astype(np.int32), bank.T

@@ -60,7 +60,8 @@ def _observed_verdict(run: Run, k: int) -> str:
     violation = run.summary()["violation_per_episode"][k]
     got, required = _close(float(run.utility[:, k].mean()), float(run.thresholds[:, k].mean()))
     met = "met" if violation <= ROUNDING else "missed"
-    return f"{name} was {met} in the long run: {got} utility per episode observed, {required} required."
+    values = f"{got} utility per episode observed, {required} required"
+    return f"{name} was {met} in the long run: {values}."
 
 
 def _close(one: float, other: float) -> tuple[str, str]:
