@@ -198,4 +198,4 @@ def test_free_value_of_repeated_and_unordered_episodes():
 
 def test_smallest_gap_is_that_of_the_tightest_episode():
     world = make("energy", episodes=40)
-    assert smallest_gap(world) == optima(world).gamma.min()
+    assert smallest_gap(world) == sd.optima(world).gamma.min()
