@@ -10,7 +10,7 @@ import safedrift as sd
 from conftest import as_lists, dense, random_cmdp, random_scenarios, rebuilt
 from safedrift import DriftingCMDP, TabularCMDP, drift, evaluate, optima, solve
 from safedrift.oracles import chunks, evaluate_episodes, safest_utilities
-from safedrift.oracles.optimality import _solve_lines
+from safedrift.oracles.optimality import _solve_episodes
 
 # ---------------------------------------------------------------- plain twins
 
@@ -703,7 +703,7 @@ def test_policy_changes_are_those_of_one_path_also_where_optima_are_not_unique()
         cmdps.append(sd.TabularCMDP(P, r, g, [0.1], [1.0, 0, 0]))
     world = DriftingCMDP.from_sequence(cmdps)
     policies = np.empty((70, world.H, world.S, world.A))
-    _, changes = _solve_lines(world, np.arange(70), policies)
+    _, changes = _solve_episodes(world, np.arange(70), policies)
     whole = np.abs(np.diff(policies, axis=0)).sum(axis=3).max(axis=2)
     assert (changes[1:] <= whole + 1e-12).all()
     assert changes[32].any()

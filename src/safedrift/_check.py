@@ -6,10 +6,13 @@ These functions are called at the public boundary only. Kernels trust their inpu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:  # at run time this would load the compiler
+    from safedrift.kernels.types import Successors
 
 T = TypeVar("T")
 
@@ -156,3 +159,43 @@ def choice(name: str, value: str, allowed: Sequence[str]) -> str:
     if not isinstance(value, str) or value not in allowed:
         fail(name, "one of " + ", ".join(repr(a) for a in allowed), repr(value))
     return value
+
+
+def successors(name: str, given: Successors, H: int, S: int, A: int) -> Successors:
+    """Return successor lists that are distributions over distinct states, read-only."""
+    rows = H * S * A
+    offsets = integers(f"{name}.offsets", given.offsets, 0, np.iinfo(np.int64).max)
+    states = integers(f"{name}.states", given.states, 0, S - 1).astype(np.int32)
+    probabilities = floats(f"{name}.probabilities", given.probabilities, ("entries",))
+    if offsets.shape != (rows + 1,):
+        fail(f"{name}.offsets", f"of shape (H*S*A + 1,) = ({rows + 1},)", offsets.shape)
+    if states.shape != probabilities.shape:
+        fail(f"{name}.states", f"of shape {probabilities.shape}", states.shape)
+    if offsets[0] != 0 or offsets[-1] != states.size:
+        fail(f"{name}.offsets", f"from 0 to {states.size}", (offsets[0], offsets[-1]))
+    everywhere(f"row lengths of {name}", np.diff(offsets), np.diff(offsets) >= 1, ">= 1")
+    everywhere(f"{name}.probabilities", probabilities, probabilities >= 0, ">= 0")
+    total = np.add.reduceat(probabilities, offsets[:-1])
+    wrong = np.flatnonzero(np.abs(total - 1) > 1e-9)
+    if wrong.size:
+        where = tuple(int(i) for i in np.unravel_index(wrong[0], (H, S, A)))
+        fail(f"each row of {name}", "a distribution (sum 1)", total[wrong[0]], where)
+    _check_distinct(offsets, states, (H, S, A))
+    checked = given._replace(offsets=offsets, states=states, probabilities=probabilities)
+    for array in checked:
+        array.setflags(write=False)
+    return checked
+
+
+def _check_distinct(offsets: IntArray, states: np.ndarray, shape: tuple[int, int, int]) -> None:
+    rising = np.diff(states) > 0
+    rising[offsets[1:-1] - 1] = True  # from one row to the next
+    if rising.all():
+        return
+    row = np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
+    order = np.lexsort((states, row))
+    twice = (np.diff(row[order]) == 0) & (np.diff(states[order]) == 0)
+    if twice.any():
+        again = order[np.flatnonzero(twice)[0] + 1]
+        where = tuple(int(i) for i in np.unravel_index(row[again], shape))
+        fail("successors of each row", "distinct states", f"{states[again]} twice", where)

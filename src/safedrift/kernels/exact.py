@@ -1,5 +1,7 @@
 """Exact values and constrained optima of a chunk of episodes.
 
+One constraint is solved here; several by column generation (`planning.columns`).
+
 Chunks run side by side in threads (`oracles.chunks`). Their length is fixed, and only inside a
 chunk does one episode start from the answer of the one before it: results do not depend on how many
 threads there are.
@@ -158,7 +160,7 @@ def best_policy(world, p, r, g, weight_r, weight_g, actions, V):
     for h in range(H - 1, -1, -1):
         now, ahead = ahead, now
         for s in range(S):
-            best, best_r, best_g, best_a = -1.0, 0.0, 0.0, 0
+            best, best_r, best_g, best_a = -np.inf, 0.0, 0.0, 0
             for a in range(A):
                 q_r, q_g = r[h, s, a], g[h, s, a]
                 if h + 1 < H:
@@ -323,6 +325,18 @@ def intersect_lines(world, p, r, g, b, left, right, new, V, warm):
 
 
 @jit_part
+def pair_around(world, p, r, g, b, mu, left, right, new, V):
+    """Write an unsafe policy and a safe one, of which one is the best at a given μ."""
+    _, utility = best_policy(world, p, r, g, 1.0, mu, new, V)
+    if utility >= b - 1e-12 * r.shape[0]:
+        copy_policy(new, right)
+        best_policy(world, p, r, g, 1.0, 0.0, left, V)
+    else:
+        copy_policy(new, left)
+        best_policy(world, p, r, g, 0.0, 1.0, right, V)
+
+
+@jit_part
 def mix_policies(left, right, reach_left, reach_right, share, policy, reach):
     """Markov policy whose occupancy is (1-share) left + share right; `right` where none arrives."""
     H, S = left.shape
@@ -354,14 +368,36 @@ def policy_change(policy, before, reach, reach_before, out):
                 out[h] = max(out[h], x)
 
 
+@jit_part
+def record_policy(i, n, scratch, changes, policies, ends):
+    """File policy number i of n: its change since the one before, its copy, the chunk's ends."""
+    policy, reach = scratch.policy[i % 2], scratch.reach[i % 2]
+    H, S, A = policy.shape
+    for h in range(H):
+        changes[i, h] = 0.0
+    if i > 0:
+        before, reach_before = scratch.policy[(i + 1) % 2], scratch.reach[(i + 1) % 2]
+        policy_change(policy, before, reach, reach_before, changes[i])
+    if policies.shape[0] > 0:
+        for h in range(H):
+            for s in range(S):
+                for a in range(A):
+                    policies[i, h, s, a] = policy[h, s, a]
+    if i == 0:
+        copy_measure(policy, reach, ends.policy[0], ends.reach[0])
+    if i + 1 == n:
+        copy_measure(policy, reach, ends.policy[1], ends.reach[1])
+
+
 @jit
-def solve_episodes(world, rewards, episodes, numbers, changes, policies, ends, scratch):
+def solve_episodes(world, rewards, episodes, start, numbers, changes, policies, ends, scratch):
     """Constrained optimum of each listed episode of a world with one constraint.
 
     Parameters
     ----------
     rewards : (N, 1, H, S, A) the world's rewards with a signal axis
     episodes : (n,)
+    start : (1,) multiplier from which the first episode starts, or (0,)
     numbers : (n, 8) written: status, μ*, share, value, utility, dual value, Slater gap, iterations
     changes : (n, H) written: change of the optimal policy since the episode listed before, 0 first
     policies : (n, H, S, A) written, or (0, H, S, A)
@@ -369,12 +405,17 @@ def solve_episodes(world, rewards, episodes, numbers, changes, policies, ends, s
     """
     _, _, H, S, A = rewards.shape
     left, right = scratch.left, scratch.right
-    warm = False
+    warm = start.size > 0
     for i in range(episodes.size):
         m = episodes[i]
         p = transitions_of(world, m, scratch)
         mix_signal(rewards, world.reward_path, m, 0, scratch.r)
         mix_signal(world.utilities, world.utility_path, m, 0, scratch.g)
+        if i == 0 and warm:
+            pair_around(
+                world, p, scratch.r, scratch.g, world.thresholds[m, 0], start[0], left, right,
+                scratch.new, scratch.V,
+            )  # fmt: skip
         found = intersect_lines(
             world, p, scratch.r, scratch.g, world.thresholds[m, 0], left, right, scratch.new,
             scratch.V, warm,
@@ -386,14 +427,4 @@ def solve_episodes(world, rewards, episodes, numbers, changes, policies, ends, s
         mix_policies(left, right, scratch.reach_left, scratch.reach_right, found[2], policy, reach)
         for column, number in enumerate(found):
             numbers[i, column] = number
-        for h in range(H):
-            changes[i, h] = 0.0
-        if i > 0:
-            before, reach_before = scratch.policy[(i + 1) % 2], scratch.reach[(i + 1) % 2]
-            policy_change(policy, before, reach, reach_before, changes[i])
-        if policies.shape[0] > 0:
-            copy_measure(policy, reach, policies[i], scratch.reach_left)
-        if i == 0:
-            copy_measure(policy, reach, ends.policy[0], ends.reach[0])
-        if i + 1 == episodes.size:
-            copy_measure(policy, reach, ends.policy[1], ends.reach[1])
+        record_policy(i, episodes.size, scratch, changes, policies, ends)

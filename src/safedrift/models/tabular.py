@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 
 from safedrift import _check
 from safedrift._check import FloatArray, IntArray
+from safedrift.kernels.successors import successor_lists
 from safedrift.kernels.types import Successors
 
 __all__ = ["Successors", "TabularCMDP", "distinct_rows", "from_costs", "successor_lists"]
@@ -89,7 +90,7 @@ class TabularCMDP:
         _check.distribution("initial", initial)
         transitions: FloatArray | Successors
         if isinstance(self.transitions, Successors):
-            transitions = _checked_successors(self.transitions, H, S, A)
+            transitions = _check.successors("transitions", self.transitions, H, S, A)
         else:
             transitions = _check.floats("transitions", self.transitions, (H, S, A, S))
             _check.distribution("transitions", transitions)
@@ -125,57 +126,6 @@ class TabularCMDP:
         rows = np.repeat(np.arange(H * S * A), np.diff(offsets))
         np.add.at(dense, (rows, states), probabilities)
         return dense.reshape(H, S, A, S)
-
-
-def successor_lists(transitions: FloatArray) -> Successors:
-    """Convert dense transitions (H, S, A, S) to successor lists without zeros."""
-    S = transitions.shape[-1]
-    rows = np.ascontiguousarray(transitions).reshape(-1, S)
-    row, state = np.nonzero(rows)
-    offsets = np.concatenate(([0], np.cumsum(np.bincount(row, minlength=rows.shape[0]))))
-    return _frozen(Successors(offsets.astype(np.int64), state.astype(np.int32), rows[row, state]))
-
-
-def _frozen(lists: Successors) -> Successors:
-    for array in lists:
-        array.setflags(write=False)
-    return lists
-
-
-def _checked_successors(given: Successors, H: int, S: int, A: int) -> Successors:
-    rows = H * S * A
-    offsets = _check.integers("transitions.offsets", given.offsets, 0, np.iinfo(np.int64).max)
-    states = _check.integers("transitions.states", given.states, 0, S - 1).astype(np.int32)
-    probabilities = _check.floats("transitions.probabilities", given.probabilities, ("entries",))
-    if offsets.shape != (rows + 1,):
-        _check.fail("transitions.offsets", f"of shape (H*S*A + 1,) = ({rows + 1},)", offsets.shape)
-    if states.shape != probabilities.shape:
-        _check.fail("transitions.states", f"of shape {probabilities.shape}", states.shape)
-    if offsets[0] != 0 or offsets[-1] != states.size:
-        _check.fail("transitions.offsets", f"from 0 to {states.size}", (offsets[0], offsets[-1]))
-    _check.everywhere("row lengths of transitions", np.diff(offsets), np.diff(offsets) >= 1, ">= 1")
-    _check.everywhere("transitions.probabilities", probabilities, probabilities >= 0, ">= 0")
-    total = np.add.reduceat(probabilities, offsets[:-1])
-    wrong = np.flatnonzero(np.abs(total - 1) > 1e-9)
-    if wrong.size:
-        where = tuple(int(i) for i in np.unravel_index(wrong[0], (H, S, A)))
-        _check.fail("each row of transitions", "a distribution (sum 1)", total[wrong[0]], where)
-    _check_distinct(offsets, states, (H, S, A))
-    return _frozen(Successors(offsets, states, probabilities))
-
-
-def _check_distinct(offsets: IntArray, states: np.ndarray, shape: tuple[int, int, int]) -> None:
-    rising = np.diff(states) > 0
-    rising[offsets[1:-1] - 1] = True  # from one row to the next
-    if rising.all():
-        return
-    row = np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
-    order = np.lexsort((states, row))
-    twice = (np.diff(row[order]) == 0) & (np.diff(states[order]) == 0)
-    if twice.any():
-        again = order[np.flatnonzero(twice)[0] + 1]
-        where = tuple(int(i) for i in np.unravel_index(row[again], shape))
-        _check.fail("successors of each row", "distinct states", f"{states[again]} twice", where)
 
 
 def distinct_rows(rows: FloatArray) -> tuple[IntArray, IntArray]:

@@ -1,0 +1,1 @@
+"""Constrained optima with several constraints: column generation and its master program."""
