@@ -12,7 +12,7 @@ from safedrift.kernels.audit import memory as audits
 from safedrift.kernels.tabular.memory import BERNSTEIN_BONUS, DUAL_SIGNALS
 from safedrift.models.stepping import split_uniforms, stepper_for, uniforms_per_episode
 from safedrift.problems.random import DRIFTS
-from safedrift.theory import certificates
+from safedrift.theory import evaluate_certificates
 from safedrift.theory.audit import Audit
 
 FEEDS = tuple(DUAL_SIGNALS)
@@ -62,10 +62,10 @@ def periods(forgetting):
     return {name: getattr(forgetting, name) for name in ("L", "W")}
 
 
-def recorded_play(world, seed=0, noisy=False, draw=None):
+def recorded_play(world, seed=0, noisy=False, draw=None, twins=naive):
     """play(m, policy) -> a drawn episode of the world, and the list of all episodes so far.
 
-    draw(m, policy) replaces the world's own draws.
+    draw(m, policy) replaces the world's own draws; `twins` is the module that draws them.
     """
     rng = np.random.default_rng(seed)
     M, H, K = world.M, world.H, world.K
@@ -80,7 +80,7 @@ def recorded_play(world, seed=0, noisy=False, draw=None):
             )  # fmt: skip
         return dense[version]
 
-    draw = draw or naive.simulated_play(at, rng.random((M, H)), rng.random((M, H * (2 + K))), noisy)
+    draw = draw or twins.simulated_play(at, rng.random((M, H)), rng.random((M, H * (2 + K))), noisy)
 
     def play(m, pi):
         seen.append(draw(m, pi))
@@ -331,10 +331,10 @@ def box_world(
 def twin_transcript(world, agent, twins=naive, seed=0, noisy=False):
     """What the NumPy twin of `agent` does in `world`, as an audit reads it.
 
-    twins : the module whose `propd_ppo` or `propd_ppo_linear` plays: `naive`, or a copy of it
-        that somebody broke
+    twins : the module whose `propd_ppo` or `propd_ppo_linear` learns and whose `simulated_play`
+        draws: `naive`, or a copy of it that somebody broke
     """
-    play, seen = recorded_play(world, seed, noisy)
+    play, seen = recorded_play(world, seed, noisy, twins=twins)
     if agent.features is None:
         with mock.patch.dict(twin_of.__globals__, naive=twins):
             twin = twin_of(agent, play, world.thresholds)
@@ -354,19 +354,22 @@ def twin_transcript(world, agent, twins=naive, seed=0, noisy=False):
     )  # fmt: skip
 
 
-def audited(world, agent, script, p=0.05, pieces=None):
-    """The certificates of a transcript, fed whole or in pieces of the given sizes."""
-    audit = Audit(world, agent, p=p)
+def audited(world, agent, script, p=0.05, pieces=None, noisy=False):
+    """The certificates of a transcript, added whole or in pieces of the given sizes."""
+    audit = Audit(world, agent, p=p, noisy=noisy)
     first = 0
     for size in pieces or [world.M]:
-        audit.feed(audits.Transcript(*(part[first : first + size] for part in script)))
+        audit.add_episodes(audits.Transcript(*(part[first : first + size] for part in script)))
         first += size
-    return certificates(audit)
+    return evaluate_certificates(audit)
 
 
 IDENTITIES = (
-    "policy-step", "dual-step", "evaluation", "performance-difference", "value-expansion",
-    "regret-decomposition", "violation-decomposition",
+    "policy-step", "dual-step", "evaluation", "start-value", "performance-difference",
+    "regret-decomposition", "possible-path", "observations",
+)  # fmt: skip
+STATISTICS = (
+    "action-statistics", "transition-statistics", "signal-statistics", "return-statistics",
 )  # fmt: skip
 
 
@@ -375,3 +378,10 @@ def broken_identities(found):
     kinds = {item.id for item in found if item.kind == "identity"}
     assert kinds == set(IDENTITIES)
     return {id for id in IDENTITIES if found[id].result == "fails"}
+
+
+def failed_statistics(found):
+    """Ids of the statistics that fail."""
+    kinds = {item.id for item in found if item.kind == "statistic"}
+    assert kinds == set(STATISTICS)
+    return {id for id in STATISTICS if found[id].result == "fails"}

@@ -1,7 +1,7 @@
 """Collect, chunk by chunk, what the certificates of a run are made of.
 
-An `Audit` is fed with transcripts of consecutive episodes. It solves each episode's CMDP for the
-optimal policy, hands both to the compiled checks (`kernels.audit.lemmas`) and keeps sums over the run, the
+An `Audit` takes transcripts of consecutive episodes. It solves each episode's CMDP for the optimal
+policy, hands both to the compiled checks (`kernels.audit.lemmas`) and keeps sums over the run, the
 smallest slack of every check with its place, and the distribution of the slacks. Its size does not
 grow with H, S and A times M: per check at most `BUCKETS` numbers are kept, each the smallest slack
 of consecutive episodes.
@@ -18,17 +18,19 @@ from safedrift import _check
 from safedrift._check import FloatArray
 from safedrift.kernels.audit import lemmas as loops
 from safedrift.kernels.audit import memory as kernels
+from safedrift.kernels.audit.draws import make_bets
 from safedrift.knowledge import Budgets, Dimensions, Slater, block_sums
 from safedrift.learners import PROPDPPO, Periodic
 from safedrift.models import DriftingWorld, LinearKernelCMDP
 from safedrift.oracles import optimal_policies, variation
+from safedrift.theory.draw_statistics import THRESHOLD, Returns
 
 __all__ = ["Audit", "Place", "Slacks"]
 
 BUCKETS = 4096
 
 
-# Of (h, x, a), how much is there to tell of a place; all by default.
+# How many of (h, x, a) the place of a check has; all by default.
 _DEPTH = dict.fromkeys((kernels.ELLIPTICAL, kernels.ELLIPTICAL + 1, kernels.PROJECTION), 1)
 _DEPTH |= {kernels.NORMALISED: 1}
 _DEPTH |= dict.fromkeys((kernels.DESCENT, kernels.DESCENT + 1), 2)
@@ -73,7 +75,7 @@ class Slacks:
 
 
 class Audit:
-    """What is known about a run after the episodes fed so far."""
+    """What is known about a run after the episodes added so far."""
 
     def __init__(
         self, world: DriftingWorld, agent: PROPDPPO, *, p: float = 0.05, noisy: bool = False
@@ -90,7 +92,7 @@ class Audit:
         self.done = 0
         self.changes = 0  # episodes whose world differs from that of the episode before
         self.checks = [Slacks(world.M) for _ in range(kernels.COLUMNS)]
-        self.extra: dict[str, Slacks] = defaultdict(lambda: Slacks(world.M))
+        self.others: dict[str, Slacks] = defaultdict(lambda: Slacks(world.M))  # from optima, draws
         self.sums: dict[str, Any] = defaultdict(float)
         self.price = 1.0  # largest 1 + Σ_k μ_k
         self.largest_mu = 0.0  # largest Σ_k μ*_k
@@ -127,14 +129,10 @@ class Audit:
         P, r, g, b = (float(part.sum()) for part in self.drift)
         return Budgets(P, r, g, float(self.sums["star"]), b)
 
-    # ------------------------------------------------------------ feeding
+    # ------------------------------------------------------------ episodes
 
-    def feed(self, script: kernels.Transcript) -> tuple[FloatArray, FloatArray]:
-        """Take the transcript of the next B episodes.
-
-        Returns
-        -------
-        Exact values (B, 1+K) of their policies, and V_r* (B,).
+    def add_episodes(self, script: kernels.Transcript) -> FloatArray:
+        """Check the transcript of the next B episodes; return exact values (B, 1+K) of its policies.
         """
         script = self._checked(script)
         B = script.mu.shape[0]
@@ -152,18 +150,19 @@ class Audit:
         if self.linear:
             loops.audit_linear(
                 arrays, rewards, self.agent.features, place, self.done, settings, script, truth,
-                self._ledger, self._work, out,
+                self._ledger, self._work, self.bets, out,
             )  # fmt: skip
         else:
             loops.audit_tables(
                 arrays, rewards, place, self.done, settings, script, truth, self._ledger,
-                self._work, out,
+                self._work, self.bets, out,
             )  # fmt: skip
         self._keep(out)
         self._add(script.mu, optima, out)
+        self._add_evidence(script, out)
         self.changes += int(truth.fresh[1:].sum() + (truth.fresh[0] and self.done > 0))
         self.done += B
-        return out.terms[:, kernels.VALUE], optima.value
+        return np.asarray(out.terms[:, kernels.VALUE])
 
     def _checked(self, script: kernels.Transcript) -> kernels.Transcript:
         """Refuse arrays that do not fit: compiled code would read past their ends."""
@@ -205,6 +204,8 @@ class Audit:
         mixed = arrays.transition_path.scenario.shape[1] > 1
         self._ledger = kernels.make_ledger(H, S, A, K, C, 0 if self.linear else entries, d1, d2)
         self._work = kernels.make_work(H, S, A, K, C, entries if mixed else 0, max(d1, d2))
+        self.bets = make_bets(H, S, A, K, entries, self.noisy)
+        self.returns = Returns(H, K)
         self._last: tuple[int, FloatArray] | None = None  # version and optimal policy
 
     def _drift_of_blocks(self) -> tuple[FloatArray, ...]:
@@ -271,14 +272,14 @@ class Audit:
             self.first_mu = mu[0].copy()
         sums["price2"] += float(((1 + total) ** 2).sum())
         sums["mu2"] = sums["mu2"] + (mu**2).sum(axis=0)
-        gap = b - out.fed  # b_m - V_g^m as the dual is told
+        gap = b - out.dual_signal  # b_m - V_g^m as the dual step takes it
         sums["gap"] = sums["gap"] + gap.sum(axis=0)
         sums["mu_gap"] = sums["mu_gap"] + (mu * gap).sum(axis=0)
         best = out.terms[:, kernels.OPTIMAL, 1:]
-        sums["mu_best"] = sums["mu_best"] + (mu * (best - out.fed)).sum(axis=0)
-        told = out.terms[:, kernels.ESTIMATE, 1:]
-        sums["mu_told"] = sums["mu_told"] + (mu * (best - told)).sum(axis=0)
-        sums["mu_short"] = sums["mu_short"] + (mu * (b - told)).sum(axis=0)
+        sums["mu_best"] = sums["mu_best"] + (mu * (best - out.dual_signal)).sum(axis=0)
+        estimate = out.terms[:, kernels.ESTIMATE, 1:]
+        sums["mu_missed"] = sums["mu_missed"] + (mu * (best - estimate)).sum(axis=0)
+        sums["mu_short"] = sums["mu_short"] + (mu * (b - estimate)).sum(axis=0)
         for name, term in (("iota", kernels.IOTA_OPTIMAL), ("block", kernels.BLOCK_STEP)):
             weighted = (mu * out.terms[:, term, 1:]).sum(axis=0)
             sums[f"mu_{name}"] = sums[f"mu_{name}"] + weighted
@@ -293,6 +294,15 @@ class Audit:
         sums["b"] = sums["b"] + b.sum(axis=0)
         self._add_slater(optima, b, out)
 
+    def _add_evidence(self, script: kernels.Transcript, out: kernels.Findings) -> None:
+        """What the draws say against the run (`theory.draw_statistics`)."""
+        found = self.returns.add(script.values.sum(axis=2), out.terms[:, kernels.VALUE])
+        for name, logs in zip(
+            ("actions", "successors", "signals", "returns"), (*out.evidence.T, found), strict=True
+        ):
+            slack = THRESHOLD - logs
+            self.others[name].add(self.done, slack, None, int((slack < 0).sum()))
+
     def _add_slater(self, optima: Any, b: FloatArray, out: kernels.Findings) -> None:
         """Lemma 1, and the lemmas on violation under the Slater condition."""
         first, H = self.done, self.world.H
@@ -301,7 +311,7 @@ class Audit:
             bound = np.where(optima.gamma > 0, H / np.maximum(optima.gamma, 0.0), np.inf)
         known = np.isfinite(bound)
         slack = np.where(known, bound - total, np.inf)
-        self.extra["multiplier"].add(first, slack, None, int((slack < kernels.TOLERANCE).sum()))
+        self.others["multiplier"].add(first, slack, None, int((slack < kernels.TOLERANCE).sum()))
         C = self.weight
         if not np.isfinite(C):
             return
@@ -314,7 +324,7 @@ class Audit:
         ):
             # The optimum itself is known to 1e-9 only.
             broken = int((slack < kernels.TOLERANCE * (1 + C)).sum())
-            self.extra[name].add(first, slack, None, broken)
+            self.others[name].add(first, slack, None, broken)
         self.sums["delta"] += float(delta.sum())
         self.sums["weighted"] += float(left.sum())
 

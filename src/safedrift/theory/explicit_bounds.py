@@ -34,7 +34,7 @@ from safedrift.theory.bound_terms import (
     regret_terms,
     violation_terms,
 )
-from safedrift.theory.caveats import bonus_constant, gaps
+from safedrift.theory.caveats import bonus_constant, caveats_of
 
 __all__ = ["FORMS", "QUANTITIES", "Bound", "Row", "bounds", "table"]
 
@@ -149,7 +149,7 @@ def bounds(
     theorem = f"Theorem {_theorem(knowledge, dimensions)}"
     both = []
     for quantity in QUANTITIES:
-        against = gaps(setting, parameters, knowledge, quantity)
+        against = caveats_of(setting, parameters, knowledge, quantity)
         found = tuple(terms_of(setting, quantity))
         ceiling = float(sizes.H * sizes.M)
         both.append(Bound(theorem, quantity, form, found, ceiling, not against, against, numbers))
