@@ -18,12 +18,17 @@ from safedrift import _check
 from safedrift._check import FloatArray
 from safedrift.adapters.gymnasium_worlds import GymnasiumWorld
 from safedrift.experiments.playing import Chunk, play_chunks
-from safedrift.experiments.simulation import Progress, check_sizes, measure_truth
+from safedrift.experiments.simulation import (
+    Progress,
+    check_learner_type,
+    check_sizes,
+    measure_truth,
+)
 from safedrift.experiments.streams import seeds
 from safedrift.kernels.audit.memory import Transcript
 from safedrift.kernels.records import Log, make_log
 from safedrift.knowledge import Sizes, Slater
-from safedrift.learners import PROPDPPO, Parameters
+from safedrift.learners import PROPDPPO, Learner, Parameters
 from safedrift.learners.forgetting import forgetting_from
 from safedrift.models import DriftingWorld, TabularCMDP
 from safedrift.oracles import local_budgets, solve
@@ -32,13 +37,14 @@ from safedrift.results.run import Run, run_method
 from safedrift.theory.audit import Audit
 from safedrift.theory.certificate_rules import evaluate_certificates
 from safedrift.theory.certificates import Certificates
+from safedrift.theory.statements import FOR_ANY_LEARNER
 
 __all__ = ["certify", "certify_run"]
 
 
 def certify(
     world: DriftingWorld,
-    agent: PROPDPPO,
+    learner: Learner,
     seed: int = 0,
     *,
     noisy: bool = False,
@@ -46,7 +52,10 @@ def certify(
     progress: Progress | None = None,
     witness: Any = None,
 ) -> Certificates:
-    """Play a fresh copy of `agent` as `simulate` does and check every lemma of the paper on it.
+    """Play a fresh copy of `learner` as `simulate` does and check every lemma of the paper on it.
+
+    Of a learner that is not PROPD-PPO, check the statements that hold for any learner
+    (`theory.FOR_ANY_LEARNER`): it acts by its policies, and states and signals are the world's.
 
     Parameters
     ----------
@@ -59,14 +68,15 @@ def certify(
         checks of one's own.
     """
     _has_model(world)
-    _check.kind("agent", agent, PROPDPPO)
+    check_learner_type(learner)
     _check.kind("noisy", noisy, bool)
     seed = _check.integer("seed", seed, lower=0)
-    audit = Audit(world, agent, p=p, noisy=noisy)
-    check_sizes(world, agent)
+    stands_for = learner if isinstance(learner, PROPDPPO) else _without_estimates(world)
+    audit = Audit(world, stands_for, p=p, noisy=noisy)
+    check_sizes(world, learner)
     report = progress or (lambda stage, done, total: None)
-    learner = agent.fresh(seeds(seed)["learner"])
-    C = learner.memory.values.v_start.size
+    learner = learner.fresh(seeds(seed)["learner"])
+    C = stands_for.memory.values.v_start.size
 
     def room(B: int) -> Log:
         return make_log(B, C, world.H, world.S, world.A, world.K)
@@ -91,13 +101,24 @@ def certify(
                 settle()
         while waiting:
             settle()
-    return evaluate_certificates(audit)
+    found = evaluate_certificates(audit)
+    if isinstance(learner, PROPDPPO):
+        return found
+    items = tuple(item for item in found.items if item.id in FOR_ANY_LEARNER)
+    info = {"problem": world.name, "learner": learner.name, "setting": "any learner"}
+    return Certificates(items, {**found.info, "knowledge": "none", "mode": "no", **info})
+
+
+def _without_estimates(world: DriftingWorld) -> PROPDPPO:
+    """A learner to audit in the place of one that has no estimates: none of its lines is checked."""
+    return PROPDPPO.for_problem(world, Slater(1.0), alpha=0.0, eta=0.0)
 
 
 @run_method("certify")
 def certify_run(
     run: Run,
     world: DriftingWorld | None = None,
+    learner: Learner | None = None,
     *,
     p: float = 0.05,
     progress: Progress | None = None,
@@ -108,6 +129,8 @@ def certify_run(
     ----------
     world
         Needed only for a run that was played in a world of your own.
+    learner
+        Needed only for a run of a learner of your own that was read from a file.
     p
         Failure probability of the lemmas that hold "with probability 1 - p".
     progress
@@ -121,7 +144,7 @@ def certify_run(
         )
     world = _world_of(run) if world is None else world
     _has_model(world)
-    agent = _agent_of(run, world)
+    learner = _learner_of(run, world) if learner is None else learner
     if not np.array_equal(run.episodes, np.arange(0, world.M, run.manifest.measure_every)):
         _check.fail("the run's episodes", "every n-th, n = measure_every", "others")
     if not np.array_equal(run.truth.thresholds, world.thresholds[run.episodes]):
@@ -136,7 +159,7 @@ def certify_run(
         _compare(run, world, slice(start, stop), again)
 
     found = certify(
-        world, agent, run.manifest.seed, noisy=run.manifest.noisy, p=p, progress=progress,
+        world, learner, run.manifest.seed, noisy=run.manifest.noisy, p=p, progress=progress,
         witness=compare,
     )  # fmt: skip
     return replace(found, info=found.info | {"run": run.digest})
@@ -215,12 +238,18 @@ def _world_of(run: Run) -> DriftingWorld:
     return make(name, **recipe)
 
 
-def _agent_of(run: Run, world: DriftingWorld) -> PROPDPPO:
-    """The learner of a run, from what was recorded of it."""
+def _learner_of(run: Run, world: DriftingWorld) -> Learner:
+    """The learner of a run: the one it has, or PROPD-PPO from what was recorded of it."""
     sizes = Sizes(**run.manifest.sizes.model_dump())
     if sizes != Sizes(world.M, world.H, world.S, world.A, world.K):
         _check.fail("world", f"of the run's sizes, {sizes}", f"{world!r}")
     settings = run.manifest.learner.settings
+    if run.manifest.learner.name != PROPDPPO.name:
+        if run.learner is None:
+            wanted = "given to certify a stored run of a learner of your own"
+            _check.fail("learner", wanted, "None")
+        own: Learner = run.learner
+        return own
     known = settings["knowledge"]
     knowledge = Slater(known["gamma"]) if "gamma" in known else local_budgets(world)
     return PROPDPPO(
@@ -235,6 +264,8 @@ def transcript(part: Chunk) -> Transcript:
     log, trace = part.log, part.trace
     if log is None:
         raise TypeError("part must have a log; got none")
-    return Transcript(
-        part.policies, log.q, log.v_start, trace["mu"], log.states, log.actions, log.signals
-    )
+    shape = (part.count, log.signals.shape[1] - 1)
+    mu = np.asarray(trace.get("mu", 0.0))
+    if mu.shape != shape:
+        mu = np.zeros(shape)  # of a learner without multipliers
+    return Transcript(part.policies, log.q, log.v_start, mu, log.states, log.actions, log.signals)

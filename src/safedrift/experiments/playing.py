@@ -73,6 +73,7 @@ def play_episodes(
     inputs: ChunkInput,
     out: ChunkOutput,
     watch: Watch | None = None,
+    log: Log | None = None,
 ) -> dict[str, NDArray[Any]]:
     """Play episodes first, first + 1, ... one after the other; returns their trace."""
     _, H, S, A, _ = learner.sizes
@@ -90,6 +91,9 @@ def play_episodes(
             learner, stepper, m, inputs.action_uniforms[e], inputs.world_uniforms[e]
         )
         learner.end_episode(episode)
+        if log is not None:
+            log.states[e], log.actions[e] = episode.states, episode.actions
+            log.signals[e] = np.vstack((episode.rewards, episode.utilities))
         rewards, utilities = np.asarray(episode.rewards), np.asarray(episode.utilities)
         for h in range(H):  # in this order, as compiled learners do
             out.returns[e, 0] += rewards[h]
@@ -146,7 +150,7 @@ def play_chunks(
     watch
         Called with every listed episode and its policy; the learner's fast path is then not used.
     make_log
-        Room for what an audit needs of so many episodes; the learner's fast path must take it.
+        Room for what an audit needs of so many episodes; estimates come from a fast path only.
     slow
         Do not use the learner's fast path, even if it has one.
     """
@@ -180,7 +184,7 @@ def play_chunks(
             options = {} if log is None else {"log": log}
             trace = learner.play_chunk(arrays, inputs, out, **options)  # type: ignore[attr-defined]
         else:
-            trace = play_episodes(learner, stepper, done, world.thresholds, inputs, out, watch)
+            trace = play_episodes(learner, stepper, done, world.thresholds, inputs, out, watch, log)
         yield Chunk(done, B, done + ahead, out.policies, out.returns, trace, log)
         done += B
 

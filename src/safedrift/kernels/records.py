@@ -79,4 +79,4 @@ def make_trace(B: int, K: int, C: int) -> Trace:
 def make_log(B: int, C: int, H: int, S: int, A: int, K: int) -> Log:
     """Return room for the log of B episodes; none with B = 0."""
     paths = (np.zeros((B, H), np.int64), np.zeros((B, H), np.int64))
-    return Log(np.empty((B, C, H, S, A)), *paths, np.zeros((B, 1 + K, H)), np.zeros((B, C)))
+    return Log(np.zeros((B, C, H, S, A)), *paths, np.zeros((B, 1 + K, H)), np.zeros((B, C)))

@@ -7,8 +7,10 @@ from safedrift.theory.certificate_rules import evaluate_certificates
 from safedrift.theory.certificates import Certificate, Certificates, Form
 from safedrift.theory.explicit_bounds import Bound, Row, bounds, table
 from safedrift.theory.rates import Rate, crossover, rate
+from safedrift.theory.statements import FOR_ANY_LEARNER
 
 __all__ = [
+    "FOR_ANY_LEARNER",
     "Audit",
     "Bound",
     "Certificate",

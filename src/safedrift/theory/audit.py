@@ -132,8 +132,7 @@ class Audit:
     # ------------------------------------------------------------ episodes
 
     def add_episodes(self, script: kernels.Transcript) -> FloatArray:
-        """Check the transcript of the next B episodes; return exact values (B, 1+K) of its policies.
-        """
+        """Check the transcript of the next B episodes; return exact values (B, 1+K) of its policies."""
         script = self._checked(script)
         B = script.mu.shape[0]
         episodes = np.arange(self.done, self.done + B)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["STATEMENTS", "Statement", "statement"]
+__all__ = ["FOR_ANY_LEARNER", "IDS", "STATEMENTS", "Statement", "statement"]
 
 IDENTITY, INEQUALITY, PROBABILITY = "identity", "inequality", "probability"
 STATISTIC = "statistic"  # fails on an honest run with probability FALSE_ALARM at most
@@ -338,6 +338,18 @@ STATEMENTS: dict[str, Statement] = {
 }
 
 IDS = tuple(dict.fromkeys(key.partition("/")[0] for key in STATEMENTS))
+
+# Statements on policies, draws and optima: they need no estimates, so they apply to any learner.
+FOR_ANY_LEARNER = (
+    "possible-path",
+    "observations",
+    "action-statistics",
+    "transition-statistics",
+    "signal-statistics",
+    "return-statistics",
+    "visitation",
+    "multiplier-bound",
+)
 
 
 def statement(id: str, *, linear: bool, local: bool) -> Statement:

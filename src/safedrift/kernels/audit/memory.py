@@ -75,7 +75,9 @@ class Ledger(NamedTuple):
     price: FloatArray  # (1,) and its 1 + Σ_k μ_k
     visits: FloatArray  # (H, S, A)
     last: NDArray[np.int64]  # (H, S, A) the successor seen last
-    seen: NDArray[np.int64]  # (H, S, A) how many different successors were seen: entries order[row + j]
+    seen: NDArray[
+        np.int64
+    ]  # (H, S, A) how many different successors were seen: entries order[row + j]
     order: NDArray[np.int64]  # (entries,)
     counts: FloatArray  # (entries,) visits of each successor, in the order of the world's lists
     signal_sums: FloatArray  # (1+K, H, S, A)
