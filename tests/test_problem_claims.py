@@ -363,7 +363,7 @@ def test_battery_buys_at_low_prices_and_sells_at_high_ones():
         means.append(seen @ charge)
         seen = np.einsum("x,xa,xay->y", seen, policy[h], P)
     change = np.diff([*means, seen @ charge])
-    assert change[[2, 6]].max() < 0, "dear at 7:30 and at 19:30"
+    assert change[[2, 6]].max() < 0, "expensive at 7:30 and at 19:30"
     assert change[1] > 0.5, "cheap at 4:30"
 
 

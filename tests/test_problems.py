@@ -25,7 +25,7 @@ from safedrift.problems.blend import SIMULATORS
 
 M = 40
 HEADINGS = (
-    "Story", "States", "Actions", "Reward", "Utility", "Drift", "Knowledge", "Budgets", "Source",
+    "Description", "States", "Actions", "Reward", "Utility", "Drift", "Knowledge", "Budgets", "Source",
     "Version",
 )  # fmt: skip
 

@@ -2,9 +2,9 @@
 
 Description
     A clinic gives a drug every few hours. It works only if enough of it is in the blood, and too
-    much of it does harm. The patients change over the months, in how fast they clear the drug and
-    in how strongly they respond to it. An episode is the stay of one patient; the population
-    drifts from stay to stay.
+    much does harm. The patients change over the months: how fast they clear the drug, and how
+    strongly they respond to it. An episode is the stay of one patient; the population drifts from
+    stay to stay.
 States
     Units of the drug in the blood just before a dose, 0 to `levels` - 1. A stay starts with 0.
 Actions
@@ -22,15 +22,15 @@ Utility and threshold
 Drift
     Transitions and rewards, on separate random walks of `step` per episode: clearance between
     rapid, normal and slow metabolisers, response between sensitive and tolerant patients.
-    Utilities and threshold stay.
+    Utilities and threshold are fixed.
 Knowledge
-    Who gives nothing does no harm: `Slater(harm)` holds in every episode with equality, 0.25 with
+    Giving no drug does no harm: `Slater(harm)` holds in every episode with equality, 0.25 with
     the default options.
 Budgets
     With the default options and M = 2000: B_P = 177.5, B_r = 71.82, B_g = 0, B_b = 0, gamma >=
     0.25.
 Source
-    Made up; a one-compartment model with first-order elimination and the Hill equation.
+    Invented; a one-compartment model with first-order elimination and the Hill equation.
 Version
     0
 """
@@ -60,14 +60,14 @@ def build(
     harm: float = 0.25,
     step: float = 0.005,
 ) -> DriftingCMDP:
-    """Return the clinic; see the module for its description.
+    """Return the clinic; see the module docstring.
 
     Parameters
     ----------
     seed
-        Of the two random walks.
+        Seed of the two random walks.
     levels
-        Units of the drug that are told apart: S = levels.
+        Number of levels of the drug: S = levels.
     largest
         Largest dose: A = largest + 1.
     harm
@@ -102,11 +102,11 @@ def build(
 
 
 def display(world: DriftingCMDP) -> Display:
-    """Return a stay as the clinic sees it: peak, trough and dose, beside the safe range."""
+    """Return peak, trough and dose over the stay, and the safe range."""
     clears = shares(world.transition_path, len(_KEEP))
     responds = shares(world.reward_path, len(_KEEP))[:, : len(_HALF)]
-    half = world.M // 2  # by then a learner has seen something
-    # Part of the drug that stays until the next dose.
+    half = world.M // 2  # by then a learner has some data
+    # Share of the drug left at the next dose.
     stays = product(clears, np.array(_KEEP))[half:]
     snapshots = (
         Snapshot("clears fastest", half + last_peak(-stays)),
