@@ -588,6 +588,6 @@ def test_the_file_of_the_guide_runs_as_written(tmp_path):
 
 
 def test_the_file_in_the_docstring_is_read(tmp_path):
-    text = yaml_worlds.__doc__.partition("by name.\n\n")[2].partition("\n\nA value")[0]
+    text = yaml_worlds.__doc__.partition("\n\n")[2].partition("\n\nA value")[0]
     world = loaded(tmp_path, textwrap.dedent(text))
     assert (world.M, world.H, world.S, world.A, world.K) == (2000, 6, 2, 2, 1)

@@ -1,18 +1,16 @@
 """Every named world as a Gymnasium environment: `gymnasium.make("safedrift/maze-v0")`.
 
-Each `reset` begins the next episode of the drift; the first one, and every one with a seed, begins
-at episode 0. An episode lasts H steps and then terminates: the horizon belongs to the problem.
-Rewards are those of the world; utilities, of which the expected sum must reach the threshold, are
-in `info`:
+Each `reset` starts the next episode of the drift; the first one, and every one with a seed, starts
+episode 0. An episode terminates after H steps: the horizon is part of the problem. Rewards are
+those of the world. Utilities, whose expected sum must reach the threshold, are in `info`:
 
     info["utility"]    (K,) g_k(x, a) of the step just made; utility and cost are 0 after a reset
     info["threshold"]  (K,) b_m
-    info["cost"]       (K,) 1 - utility, for those who think in costs: their sum may be at most
-                       H - threshold
+    info["cost"]       (K,) 1 - utility; the expected sum may be at most H - threshold
     info["episode"], info["step"]   m and h, from 0
 
-Observations are state numbers, or points where states fill a box. They do not contain the step: a
-policy that wants it finds it in `info`.
+Observations are state numbers, or points where states are continuous. They do not contain the step,
+which is in `info`.
 """
 
 from __future__ import annotations
@@ -33,12 +31,12 @@ VERSION = 0
 
 
 class DriftingEnv(gymnasium.Env[Any, Any]):
-    """A drifting world behind Gymnasium's interface.
+    """A drifting world as a Gymnasium environment.
 
     Parameters
     ----------
     world
-        A named problem or a world of your own.
+        A named problem or your own world.
     noisy
         Bernoulli rewards and utilities with the model's means instead of the means.
     """
@@ -71,9 +69,9 @@ class DriftingEnv(gymnasium.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin the next episode, or options["episode"]; after the last one the world stands still.
+        """Start the next episode, or options["episode"]; after the last one the world is fixed.
 
-        A `seed` seeds states and noise and starts again from episode 0: same seed, same story.
+        A `seed` seeds states and noise and restarts at episode 0.
         """
         super().reset(seed=seed)
         if seed is not None:

@@ -1,15 +1,15 @@
-"""Any Gymnasium environment with finitely many states and actions, learnt without a model.
+"""Gymnasium environments with finitely many states and actions as worlds without a model.
 
-`from_gymnasium` says what an episode of an environment is to a learner:
+`from_gymnasium` defines an episode as a learner sees it:
 
     states      its observations as numbers, and one more, "over", where an ended episode stays
-    episodes    `horizon` steps; what is left after an early end is spent in "over"
+    episodes    `horizon` steps; after an early end the rest is spent in "over"
     rewards     (r - low)/(high - low); an ended episode earns r = 0
     utilities   utility(transition), one or K numbers in [0, 1]; `over` in an ended episode
 
 so that a sum V of rewards here is (V_raw - H low)/(high - low) of a sum in the environment's units.
-The learner sees its trajectories and nothing else. What is true is known only for an environment of
-safedrift's own: there regret is measured exactly, elsewhere it is unknown.
+The learner sees only its trajectories. Regret is exact in environments made by safedrift, and
+unknown in others.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ from safedrift.models.tabular import checked_thresholds
 __all__ = ["EnvironmentStepper", "GymnasiumWorld", "from_gymnasium"]
 
 EPISODES = 20_000
-MOST_STATES = 10_000_000  # tables of more do not fit anywhere
+MOST_STATES = 10_000_000  # larger tables do not fit into memory
 
 
 @dataclass(frozen=True, eq=False)
 class GymnasiumWorld:
-    """An environment as a learner meets it; made by `from_gymnasium`.
+    """An environment as a world without a model; built by `from_gymnasium`.
 
     Attributes
     ----------
     env : the environment; it is used, never closed
     H, S, A : steps, states with "over" as the last, actions
     thresholds : (M, K) b_m
-    initial : (S,) distribution of the first state; uniform where it is not known
-    initial_known : whether it is; otherwise a learner is told the shares of those seen so far
+    initial : (S,) distribution of the first state; uniform if unknown
+    initial_known : whether it is known; otherwise a learner gets the shares of those seen so far
     utility, over : of a transition; (K,) of a step of an ended episode
     reward_range : raw rewards that become 0 and 1
     name : of the environment
-    model : the world behind the environment, or None where that is not known; it has no "over"
+    model : the world behind the environment, or None if unknown; it has no "over"
     """
 
     env: gymnasium.Env[Any, Any]
@@ -107,29 +107,29 @@ def from_gymnasium(
     Parameters
     ----------
     env
-        An environment, or the id of one that is made with `options`. Observations are Discrete,
+        An environment, or its id, with `options` for `gymnasium.make`. Observations are Discrete,
         MultiDiscrete or a Tuple of Discrete; actions are Discrete.
     horizon
-        H, the steps of an episode; an episode that is longer is cut.
+        H, the steps of an episode; longer episodes are truncated.
     utility
-        Of a `Transition`: a number in [0, 1], or K of them. By default info["utility"], or where
-        there is none 1 - info["cost"].
+        Function of a `Transition`: a number in [0, 1], or K of them. By default info["utility"],
+        or else 1 - info["cost"].
     threshold : float or array (K,) or (M, K)
-        What the expected sum of utilities over an episode must reach, in (0, H].
+        Lower bound for the expected sum of utilities over an episode, in (0, H].
     episodes
         M, by default 20,000.
     reward_range
-        The environment's rewards that become 0 and 1, with 0 among or between them.
+        The environment's rewards that become 0 and 1; the range must contain 0.
     over : float or array (K,)
-        Utility of each step that is left when an episode ended early.
+        Utility of each remaining step when an episode ends early.
     initial : array (S,) or (S - 1,), optional
-        Distribution of the first state, where it is known and the environment does not tell it.
+        Distribution of the first state, if known and not provided by the environment.
 
     Notes
     -----
-    An environment of safedrift's own (`gymnasium.make("safedrift/maze-v0")`) knows its horizon,
-    thresholds and episodes. Where these three and `utility` are left out, a run in it is measured
-    exactly, as one in the world behind it is.
+    An environment made by safedrift (`gymnasium.make("safedrift/maze-v0")`) has a horizon,
+    thresholds and episodes. If these three and `utility` are omitted, runs in it are measured
+    exactly, as in the world behind it.
 
     Examples
     --------
@@ -163,7 +163,7 @@ def from_gymnasium(
         episodes = inner.world.M if episodes is None else episodes
     H = _check.integer("horizon", horizon)
     M = _check.integer("episodes", EPISODES if episodes is None else episodes)
-    if isinstance(inner, DriftingEnv) and threshold is None:  # it stands still after its last
+    if isinstance(inner, DriftingEnv) and threshold is None:  # fixed after its last episode
         threshold = inner.world.thresholds[np.minimum(np.arange(M), inner.world.M - 1)]
     thresholds = _thresholds(threshold, M, H)
     first = _told_start(env) if initial is None else initial
@@ -187,7 +187,7 @@ class EnvironmentStepper:
     Parameters
     ----------
     seed
-        Of the first reset of all; later ones have none, so that a drift goes on.
+        Seed of the first reset; later resets have none, so that the drift continues.
     """
 
     next_draws = 0
@@ -239,7 +239,7 @@ class EnvironmentStepper:
 
 
 def _counts(space: spaces.Space[Any]) -> list[int]:
-    """How many values each part of an observation has."""
+    """Number of values of each part of an observation."""
     if isinstance(space, spaces.Discrete):
         return [int(space.n)]
     if isinstance(space, spaces.MultiDiscrete):
@@ -277,7 +277,7 @@ _IDLE = (PassiveEnvChecker, OrderEnforcing)  # wrappers of gymnasium.make that c
 
 
 def _wrapped_by(env: gymnasium.Env[Any, Any], *harmless: type) -> bool:
-    """Whether there are no other wrappers around an environment than these."""
+    """Whether an environment has no wrappers except these."""
     while env is not env.unwrapped:
         if not isinstance(env, harmless):
             return False
@@ -286,7 +286,7 @@ def _wrapped_by(env: gymnasium.Env[Any, Any], *harmless: type) -> bool:
 
 
 def _told_start(env: gymnasium.Env[Any, Any]) -> ArrayLike | None:
-    """The distribution of the first state that an environment tells, unless it is wrapped."""
+    """The environment's own distribution of the first state, unless it is wrapped."""
     inner = env.unwrapped
     if not _wrapped_by(env, *_IDLE, TimeLimit):  # observations may have other numbers
         return None
@@ -308,7 +308,7 @@ def _thresholds(threshold: ArrayLike | None, M: int, H: int) -> FloatArray:
 
 
 def _initial(initial: ArrayLike | None, n: int, S: int) -> FloatArray:
-    """The distribution of the first state (S,): uniform on the n real ones where not known."""
+    """The distribution of the first state (S,): uniform on the n real states if unknown."""
     if initial is None:
         initial = np.full(n, 1 / n)
     given = np.asarray(initial, dtype=np.float64)
@@ -327,7 +327,7 @@ def _over(over: ArrayLike, K: int) -> FloatArray:
 
 
 def _several(name: str, outcome: Any, count: int) -> Any:
-    """What `reset` or `step` returned, if it is as many things as Gymnasium has there."""
+    """What `reset` or `step` returned, checked to have as many values as in Gymnasium."""
     if not isinstance(outcome, Sized) or len(outcome) != count:
         got = len(outcome) if isinstance(outcome, Sized) else type(outcome).__name__
         _check.fail(f"what {name} returns", f"{count} things, as in Gymnasium", got)

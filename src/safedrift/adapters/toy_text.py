@@ -1,6 +1,6 @@
 """Gymnasium's transition tables as exact CMDPs.
 
-Environments of the toy-text family carry their model: P[s][a] is a list of (probability, next
+Toy-text environments contain their model: P[s][a] is a list of (probability, next
 state, reward, terminated). Here it becomes a `TabularCMDP` of H steps:
 
     states      those of the environment, and one more, "over", where an ended episode stays
@@ -42,13 +42,13 @@ def from_table(
     Parameters
     ----------
     env
-        An environment, or the id of one that is made with `options`.
+        An environment, or its id, with `options` for `gymnasium.make`.
     utility
-        Of a `Transition` (its info is empty): a number in [0, 1], or K of them.
+        Function of a `Transition` (with empty info): a number in [0, 1], or K of them.
     threshold : float or array (K,)
-        What the expected sum of utilities over `horizon` steps must reach.
+        Lower bound for the expected sum of utilities over `horizon` steps.
     reward
-        Of a `Transition`; by default its raw reward.
+        Function of a `Transition`; by default its raw reward.
     reward_range
         `low` and `high`; by default the smallest and largest reward, or 0.
     """

@@ -1,4 +1,4 @@
-"""One step of a Gymnasium environment, and what a constraint makes of it.
+"""One step of a Gymnasium environment, and its utilities.
 
 A utility is a function of one `Transition` and returns a number in [0, 1], or K of them:
 
@@ -20,7 +20,7 @@ __all__ = ["Signal", "Transition", "called", "checked_range", "from_info", "util
 
 
 class Transition(NamedTuple):
-    """A step: states and action as the environment has them, its own reward and `info`."""
+    """A step in the environment's own terms: states, action, reward and `info`."""
 
     state: Any
     action: int
@@ -35,7 +35,7 @@ Signal = Callable[[Transition], Any]
 
 
 def utilities_of(utility: Signal, step: Transition, K: int, where: object) -> FloatArray:
-    """Return the utilities (K,) of a step, or say where (a place in words) they are none."""
+    """Return the utilities (K,) of a step; errors name `where` it happened."""
     name = f"utility(...) of {where}"
     found = utility(step) if utility is from_info else called(name, utility, step)
     try:
@@ -50,7 +50,7 @@ def utilities_of(utility: Signal, step: Transition, K: int, where: object) -> Fl
 
 
 def called(name: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """Call what is not ours; whatever goes wrong there becomes one sentence with its name."""
+    """Call third-party code; any exception becomes one error that names the function."""
     try:
         return function(*arguments, **named)
     except Exception as error:

@@ -3,7 +3,7 @@
     ∫ ψ(x, a, y) V(y) dy ≈ Σ_j ω_j ψ(x, a, y_j) V(y_j)
 
 with nodes y_j and weights ω_j of a product rule. First states are further nodes of weight zero:
-they can be evaluated like every other node and nothing ever moves to them.
+they are evaluated like the other nodes but never reached.
 """
 
 from __future__ import annotations
@@ -61,27 +61,27 @@ def linear_kernel_on_box(
     nodes: int = 32,
     tolerance: float = 1e-3,
 ) -> LinearKernelCMDP:
-    """Return a linear-kernel CMDP whose states fill the box [low, high] in R^n.
+    """Return a linear-kernel CMDP whose states are the points of a box [low, high] in R^n.
 
     Parameters
     ----------
     low, high : array (n,), or numbers
     psi : function
-        psi(x (p, n), a (p, 1), y (q, n)) -> (p, q, d1), densities in y. Row i is about state x[i]
-        and action a[i, 0]: a column of actions lines up with the rows of x.
+        psi(x (p, n), a (p, 1), y (q, n)) -> (p, q, d1), densities in y. Row i belongs to state
+        x[i] and action a[i, 0].
     phi : function
         phi(x (p, n), a (p, 1)) -> (p, d2).
     theta, theta_r, theta_g, thresholds
         As in `LinearKernelCMDP`.
     start : array (n,) or (I, n)
-        The first state, or several with `start_probabilities` (I,), by default equal ones.
+        The first state, or several with `start_probabilities` (I,), uniform by default.
     sample : function, needed to simulate
         sample(x (n,), a, i, u (n,)) -> (n,), a draw from component i of psi by uniforms u. The
         components must then be densities, and the coefficients theta convex weights of them.
     rule, nodes
-        "gauss-legendre" or "uniform", and how many nodes in each direction.
+        "gauss-legendre" or "uniform", and the number of nodes in each direction.
     tolerance
-        By how much the quadrature of a kernel may miss 1.
+        Largest allowed |quadrature of a kernel - 1|.
     """
     lower, upper = sides(low, high)
     A = _check.integer("actions", actions)
@@ -152,9 +152,9 @@ def _starts(
 
 
 def _check_bases(box: Box, psi: FloatArray, theta: FloatArray) -> None:
-    """Check that ψ (S, A, J, d1) times the nodes' weights are densities, θ weights of them.
+    """Check that ψ (S, A, J, d1) times the nodes' weights are densities and θ convex weights.
 
-    Otherwise a draw by `sample` would not be one from the kernel.
+    Otherwise `sample` would not draw from the kernel.
     """
     _check.distribution("theta with sample", theta)
     if psi.min() < 0:
@@ -172,7 +172,7 @@ _DRAWS = 64
 def _check_draws(box: Box, x: FloatArray, psi: FloatArray) -> None:
     """Compare mean and mean square of some draws at x (n,) with those of ψ (A, J, d1) there.
 
-    A rough check: it finds a `sample` that belongs to another density, not one that is a bit off.
+    A rough check: it finds a `sample` for another density, but not a small error.
     """
     uniforms = np.random.default_rng(0).random((_DRAWS, x.size))
     powers = np.stack([box.quadrature.nodes, box.quadrature.nodes**2, box.quadrature.nodes**4])

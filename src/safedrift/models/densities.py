@@ -2,7 +2,7 @@
 
     ψ_i(x, a, y) = p_i(y | x, a),  P(y | x, a) = Σ_i θ_i p_i(y | x, a)
 
-A draw from the mixture is one of i with probabilities θ, then one from p_i.
+To draw from the mixture, draw i with probabilities θ, then from p_i.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def truncated_normal(
     low: ArrayLike,
     high: ArrayLike,
 ) -> BaseDensity:
-    """Normal around mean(x (p, n), a (p, 1)) -> (p, n), independent coordinates, cut at the box.
+    """Normal around mean(x (p, n), a (p, 1)) -> (p, n), independent coordinates, in a box.
 
-    `spread` is the standard deviation before the cut, one for all coordinates or one for each (n,).
+    `spread` is the standard deviation before truncation to the box, a number or (n,).
     """
     check_function("mean", mean)
     lower, upper = sides(low, high)
@@ -65,7 +65,7 @@ class _TruncatedNormal:
     def cut(self, x: FloatArray, a: IntArray) -> tuple[FloatArray, ...]:
         """Centre, side, and the normal's distribution function at the ends of the box: (p, n)."""
         centre = called("mean", self.mean, x, a, shape=x.shape)
-        # Left of the box it is the upper tail that counts: mirrored, it keeps its digits.
+        # A centre left of the box is mirrored: the lower tail keeps its digits.
         side = np.where(centre < self.low, -1.0, 1.0)
         left = normal_cdf(side * (self.low - centre) / self.sd)
         right = normal_cdf(side * (self.high - centre) / self.sd)
@@ -137,6 +137,6 @@ def called(
 
 
 def _described(name: str, arguments: tuple[Any, ...]) -> str:
-    """A call in words, arrays by their shapes."""
+    """A call as text, arrays by their shapes."""
     words = (f"array {x.shape}" if isinstance(x, np.ndarray) else f"{x}" for x in arguments)
     return f"{name}({', '.join(words)})"

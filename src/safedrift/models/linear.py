@@ -69,7 +69,7 @@ class LinearKernelCMDP:
     features : Features
         ψ and φ in the form that the kernels use.
     box : Box or None
-        What `models.linear_kernel_on_box` adds to the nodes.
+        The functions behind the arrays, from `models.linear_kernel_on_box`.
     bound : float
         Upper bound of ‖∫ψ(x,a,x') V(x') dx'‖ over V in [0, 1], from 1/√d1 to √d1.
     quadrature_error : float
@@ -226,7 +226,7 @@ class LinearKernelCMDP:
 
     @cached_property
     def arrays(self) -> LinearArrays:
-        """The world as the simulation sees it."""
+        """The arrays that the simulation uses."""
         support = np.flatnonzero(self.initial)
         return LinearArrays(
             self.features,
@@ -247,7 +247,7 @@ class LinearKernelCMDP:
 
     @property
     def _shared(self) -> bool:
-        """Whether ψ is stored for one step, because all are alike."""
+        """Whether ψ is stored for one step, because all are equal."""
         return bool(self.features.offsets.size == self.S * self.A + 1)
 
     def _rows(self, h: int) -> slice:
@@ -285,10 +285,10 @@ class LinearKernelCMDP:
         return int(np.clip(_BLOCK_BYTES // (8 * entries), 1, 32))
 
     def tables(self, episodes: IntArray) -> tuple[TableArrays, IntArray]:
-        """Form P, r and g of the listed episodes; returns them and where each episode is in them.
+        """Compute P, r and g of the listed episodes; return them and the index of each episode.
 
-        On a box, quadrature probabilities are divided by their sum (`quadrature_error` says how far
-        that is from 1): the node discretisation is a tabular world.
+        On a box, quadrature probabilities are divided by their sum (1 up to `quadrature_error`):
+        the node discretisation is a tabular world.
         """
         _, version = self.distinct
         _, first, place = np.unique(version[episodes], return_index=True, return_inverse=True)

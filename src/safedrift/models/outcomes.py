@@ -1,4 +1,4 @@
-"""Transitions told as outcomes: with probability chance[j], action a in state x leads to after[j].
+"""Transitions as outcomes: with probability chance[j], action a in state x leads to after[j].
 
 P_h(x' | x, a) = Σ_j chance[h,x,a,j] 1{after[h,x,a,j] = x'}
 """
@@ -15,12 +15,12 @@ from safedrift.kernels.types import Successors
 
 
 def outcomes(after: ArrayLike, chance: ArrayLike, H: int) -> Successors:
-    """Return successor lists; outcomes without chance are left out, equal ones are added up.
+    """Return successor lists; outcomes of probability 0 are dropped, equal ones are added up.
 
     Parameters
     ----------
     after, chance : arrays (S, A, J) or (H, S, A, J), or such that they broadcast to it
-        Next states and their probabilities; without an axis of steps all steps are alike.
+        Next states and their probabilities; without an axis of steps all steps are equal.
     """
     after, chance = np.broadcast_arrays(after, chance)
     S, A, J = after.shape[-3:]
@@ -33,7 +33,7 @@ def outcomes(after: ArrayLike, chance: ArrayLike, H: int) -> Successors:
 
 
 def certain(state: int, S: int) -> FloatArray:
-    """Return the distribution (S,) that is sure of one state."""
+    """Return the distribution (S,) concentrated on one state."""
     start = np.zeros(S)
     start[state] = 1.0
     return start

@@ -1,4 +1,4 @@
-"""Quadrature on a box in R^n: product rules from one on [0, 1]."""
+"""Quadrature on a box in R^n: products of a rule on [0, 1]."""
 
 from __future__ import annotations
 

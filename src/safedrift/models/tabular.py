@@ -128,7 +128,7 @@ class TabularCMDP:
 
 
 def successor_lists(transitions: FloatArray) -> Successors:
-    """Turn dense transitions (H, S, A, S) into successor lists without the zeros."""
+    """Convert dense transitions (H, S, A, S) to successor lists without zeros."""
     S = transitions.shape[-1]
     rows = np.ascontiguousarray(transitions).reshape(-1, S)
     row, state = np.nonzero(rows)
@@ -180,7 +180,7 @@ def _check_distinct(offsets: IntArray, states: np.ndarray, shape: tuple[int, int
 
 def distinct_rows(rows: FloatArray) -> tuple[IntArray, IntArray]:
     """First index of each distinct row, in order of appearance, and the number of each row."""
-    rows = np.ascontiguousarray(rows) + 0.0  # one zero: rows are compared byte by byte
+    rows = np.ascontiguousarray(rows) + 0.0  # -0.0 becomes 0.0: rows are compared byte by byte
     changed = np.concatenate(([True], (rows[1:] != rows[:-1]).any(axis=1)))
     starts = np.flatnonzero(changed)
     packed = rows[starts].view(np.dtype((np.void, rows.itemsize * rows.shape[1])))[:, 0]

@@ -45,9 +45,9 @@ class Optimum:
     ----------
     status : "optimal" or "infeasible"
     value : V_r of `policy`, NaN if infeasible
-    utilities : (K,) V_g of `policy`; if infeasible, those with the largest least slack
+    utilities : (K,) V_g of `policy`
     multipliers : (K,) μ*, infinite if infeasible
-    policy : (H, S, A) optimal, or the safest one if infeasible
+    policy : (H, S, A) optimal, or the one with the largest min_k slack if infeasible
     gap : dual value at μ* minus `value`; bounds how far `value` is from the optimum (of the
         threshold that `policy` reaches, where that misses b by up to 1e-12 H of rounding)
     gamma : Slater gap, max_π min_k (V_g,k(π) - b_k); negative if infeasible
@@ -111,7 +111,7 @@ def evaluate_episodes(world: DriftingWorld, episodes: IntArray, policies: FloatA
     if policies.shape not in ((episodes.size, *shape), (1, *shape)):
         _check.fail("policies", f"of shape {(episodes.size, *shape)}", policies.shape)
     if not policies.flags.writeable:
-        policies = policies.copy()  # the kernels are compiled for writable arrays only
+        policies = policies.copy()  # the kernels are compiled for writable arrays
     out = np.empty((episodes.size, 1 + world.K))
 
     def work(part: slice) -> None:
@@ -387,7 +387,7 @@ def _flow(cmdp: TabularCMDP) -> tuple[csr_array, FloatArray]:
 
 
 def _policy_of(measure: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Policy of an occupancy measure (H, S, A), uniform where none arrives; and its (H, S) sums."""
+    """Policy of an occupancy measure (H, S, A), uniform where it is 0; and its (H, S) sums."""
     reach = measure.sum(axis=2)
     arrives = reach[:, :, None] > 1e-14
     policy = np.where(
