@@ -60,7 +60,7 @@ class GymnasiumWorld:
     utility, over : of a transition; (K,) of a step of an ended episode
     reward_range : raw rewards that become 0 and 1
     name : of the environment
-    model : the world behind the environment, or None where that is not known; it has no "over"
+    model : the world behind the environment, or None if unknown; it has no "over"
     """
 
     env: gymnasium.Env[Any, Any]
@@ -187,7 +187,7 @@ class EnvironmentStepper:
     Parameters
     ----------
     seed
-        Of the first reset of all; later ones have none, so that a drift goes on.
+        Seed of the first reset; later resets have none, so that the drift continues.
     """
 
     next_draws = 0

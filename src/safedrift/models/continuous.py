@@ -26,14 +26,14 @@ Phi = Callable[[FloatArray, IntArray], FloatArray]
 
 @dataclass(frozen=True, eq=False)
 class Box:
-    """What a continuous world adds to its nodes: the functions behind the arrays.
+    """The functions behind the arrays of a world with continuous states.
 
     Attributes
     ----------
     low, high : (n,)
     rule : name of the quadrature rule
     nodes : nodes in each direction
-    tolerance : by how much the quadrature of a kernel may miss 1
+    tolerance : largest allowed |quadrature of a kernel - 1|
     quadrature : the first J of the world's S states
     points : (S, n) the nodes, then the first states
     """
@@ -59,7 +59,7 @@ class Box:
         x, a = np.repeat(points, A, axis=0), np.tile(np.arange(A), P)[:, None]
         psi = called("psi", self.psi, x, a, y, shape=(P * A, J, self.d1))
         phi = called("phi", self.phi, x, a, shape=(P * A, self.d2))
-        # In arrays of our own: the user may keep and change what the functions returned.
+        # Copies: the user may keep and change what the functions returned.
         psi, phi = np.multiply(psi, weights[:, None], order="C"), np.array(phi, order="C")
         return psi.reshape(P, A, J, self.d1), phi.reshape(P, A, self.d2)
 

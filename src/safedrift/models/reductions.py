@@ -69,7 +69,7 @@ def _per_step(weights: FloatArray, H: int) -> FloatArray:
 
 
 def _scenario_psi(arrays: TableArrays) -> tuple[SuccessorFeatures, FloatArray]:
-    """ψ with one component per different transition model; one step of it where all are alike."""
+    """ψ with one component per different transition model; one step if all are equal."""
     _, H, S, A = arrays.rewards.shape
     pairs = S * A
     bank, weights = _different(arrays.transition_path, arrays.probabilities)

@@ -105,8 +105,8 @@ def display(world: DriftingCMDP) -> Display:
     """Return peak, trough and dose over the stay, and the safe range."""
     clears = shares(world.transition_path, len(_KEEP))
     responds = shares(world.reward_path, len(_KEEP))[:, : len(_HALF)]
-    half = world.M // 2  # by then a learner has seen something
-    # Part of the drug that stays until the next dose.
+    half = world.M // 2  # by then a learner has some data
+    # Share of the drug left at the next dose.
     stays = product(clears, np.array(_KEEP))[half:]
     snapshots = (
         Snapshot("clears fastest", half + last_peak(-stays)),
