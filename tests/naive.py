@@ -1054,7 +1054,7 @@ def exact_cos_turns(t):
 
 
 def exact_normal_cdf(z):
-    """Φ(z) to 40 digits and more, by its power series: 1/2 + φ(0) Σ (-1)^n z^(2n+1)/(2^n n! (2n+1)).
+    """Φ(z) = 1/2 + φ(0) Σ_n (-1)^n z^(2n+1)/(2^n n! (2n+1)) to 40 digits and more.
 
     The terms of a large z are large and cancel, hence the digits.
     """
