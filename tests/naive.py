@@ -4,6 +4,10 @@ Arrays are dense, axes [constraint, step, state, action, next state]. Episodes a
 0, the paper's from 1. Nothing here is optimised; nothing here may import safedrift.
 """
 
+import math
+from decimal import Decimal, localcontext
+from fractions import Fraction
+
 import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import coo_array
@@ -1000,3 +1004,75 @@ def money(bettors, kind, H):
     steps = [wealth for (*_, row, _), wealth in bettors.items() if row > 0]
     means = [np.logaddexp.reduce(part) - np.log(len(part)) for part in (whole, steps)]
     return np.logaddexp.reduce(means) - np.log(2)
+
+
+# ---------------------------------------------------------------- sums, functions and normals
+
+
+def product(a, b):
+    """a b with every sum from first to last, in Python's own arithmetic."""
+    n, J = a.shape
+    out = np.empty((n, b.shape[1]))
+    for i in range(n):
+        for q in range(b.shape[1]):
+            total = 0.0
+            for j in range(J):
+                total += float(a[i, j]) * float(b[j, q])
+            out[i, q] = total
+    return out
+
+
+def binomial(k, n, p):
+    """Probability of k successes of n as a float, from exact fractions."""
+    if not 0 <= k <= n:
+        return 0.0
+    share = Fraction(p)
+    return float(math.comb(n, k) * share**k * (1 - share) ** (n - k))
+
+
+def exact_exp(x):
+    """e^x to 60 digits."""
+    with localcontext(prec=60):
+        return Decimal(float(x)).exp()
+
+
+def exact_log(x):
+    """ln x to 60 digits."""
+    with localcontext(prec=60):
+        return Decimal(float(x)).ln()
+
+
+def exact_cos_turns(t):
+    """cos(2πt) to 50 digits, by its power series."""
+    with localcontext(prec=80):
+        angle = 2 * _PI * (Decimal(float(t)) % 1)
+        term = total = Decimal(1)
+        for n in range(1, 60):
+            term *= -angle * angle / ((2 * n - 1) * (2 * n))
+            total += term
+        return total
+
+
+def exact_normal_cdf(z):
+    """Φ(z) = 1/2 + φ(0) Σ_n (-1)^n z^(2n+1)/(2^n n! (2n+1)) to 40 digits and more.
+
+    The terms of a large z are large and cancel, hence the digits.
+    """
+    with localcontext(prec=1000):
+        z = Decimal(float(z))
+        power = total = z
+        for n in range(1, 4000):
+            power *= -z * z / (2 * n)
+            step = power / (2 * n + 1)
+            total += step
+            if abs(step) < Decimal(10) ** -900:
+                break
+        return Decimal(1) / 2 + total / (2 * _PI).sqrt()
+
+
+# fmt: off
+_PI = Decimal(
+    "3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803482534"
+    "2117067982148086513282306647093844609550582231725359408128481117450284102701938521105559644622"
+)
+# fmt: on

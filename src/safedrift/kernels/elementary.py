@@ -5,6 +5,7 @@ library for processors with and without fused multiply-add: their last digits di
 are promised bit for bit use these instead. Each is right to a few units in the last digit.
 
     e^x       = 2^k e^r,  |r| ≤ ln 2 / 2, and e^r by its Taylor series
+    ln x      = k ln 2 + 2 (s + s³/3 + s⁵/5 + ...),  x = 2^k m,  s = (m - 1)/(m + 1)
     cos(2πt)  by the Taylor series of cosine or sine on an eighth of a turn
     Φ(z)      = 1/2 + φ(z) (z + z³/3 + z⁵/(3·5) + ...) near zero, and below
               = φ(z) / (y + 1/(y + 2/(y + 3/(y + ...)))) with y = -z in the lower tail
@@ -14,6 +15,7 @@ are promised bit for bit use these instead. Each is right to a few units in the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -21,7 +23,7 @@ from numpy.typing import ArrayLike
 
 from safedrift.kernels.types import FloatArray, jit, jit_part, prepared
 
-__all__ = ["cos_turns", "exp", "normal_cdf", "normal_quantile", "tanh"]
+__all__ = ["cos_turns", "exp", "log", "normal_cdf", "normal_quantile", "tanh"]
 
 _TAIL = -2.0  # below it the continued fraction is used,
 _DEPTH = 100  # from this deep, where it has converged
@@ -34,6 +36,11 @@ _STEPS = 2000  # Newton's at most: 800 at the smallest double
 def exp(x: ArrayLike) -> FloatArray:
     """Return e^x; 0 below -708."""
     return _each(exp_each, x)
+
+
+def log(x: ArrayLike) -> FloatArray:
+    """Return the natural logarithm of positive numbers."""
+    return _each(log_each, x)
 
 
 def tanh(x: ArrayLike) -> FloatArray:
@@ -68,6 +75,13 @@ def exp_each(x, out):
     """out ← e^x."""
     for i in range(x.size):
         out[i] = exp_of(x[i])
+
+
+@jit
+def log_each(x, out):
+    """out ← ln x."""
+    for i in range(x.size):
+        out[i] = log_of(x[i])
 
 
 @jit
@@ -114,7 +128,27 @@ def exp_of(x):
     y = 1.0
     for n in range(14, 0, -1):  # 1 + r/1 (1 + r/2 (1 + r/3 (...)))
         y = 1.0 + r / n * y
-    return np.ldexp(y, int(k))
+    return math.ldexp(y, int(k))
+
+
+@jit_part
+def log_of(x):
+    """ln x = k ln 2 + ln m with m between √½ and √2."""
+    if not 0.0 < x < np.inf:
+        return x if x > 0.0 or x != x else (-np.inf if x == 0.0 else np.nan)
+    m, k = math.frexp(x)
+    if m < 0.7071067811865476:
+        m, k = 2.0 * m, k - 1
+    f = m - 1.0  # exact
+    s = f / (2.0 + f)
+    z = s * s
+    rest = 0.0
+    for n in range(25, 1, -2):  # s²/3 + s⁴/5 + ...
+        rest = z * (1.0 / n + rest)
+    # ln m = f - f²/2 + s (f²/2 + 2 rest), and ln 2 in two parts: the large terms are exact.
+    half = 0.5 * f * f
+    low = k * 1.90821492927058770002e-10
+    return k * 6.93147180369123816490e-01 - ((half - (s * (half + 2.0 * rest) + low)) - f)
 
 
 @jit_part

@@ -26,7 +26,7 @@ def product(a: ArrayLike, b: ArrayLike) -> FloatArray:
     columns = prepared(right.reshape(len(right), -1))
     out = np.empty((len(rows), columns.shape[1]))
     matrix_product(rows, columns, out)
-    return out.reshape(*left.shape[:-1], *right.shape[1:])
+    return out.reshape((*left.shape[:-1], *right.shape[1:]))
 
 
 @jit

@@ -25,6 +25,7 @@ import numpy as np
 
 from safedrift import _check
 from safedrift._check import FloatArray
+from safedrift.kernels.elementary import log
 from safedrift.knowledge import (
     Budgets,
     Dimensions,
@@ -181,12 +182,12 @@ def _multipliers(
     if mode == "practical":
         return PRACTICAL["c"] * span, np.full(H, PRACTICAL["c"])
     if mode == "printed":
-        beta = np.full(H, H * np.sqrt(dimensions.d * np.log(dimensions.d * W / p)))  # C_1 = 1
+        beta = np.full(H, H * np.sqrt(dimensions.d * log(dimensions.d * W / p)))  # C_1 = 1
         return beta, beta.copy()
     events = H * (1 + K) * -(-M // W)
-    sure = 2 * np.log(events / (p / 2))
-    noise = span / 2 * np.sqrt(d1 * np.log1p(W * (b * span) ** 2 / (lam * d1)) + sure)
-    noise_r = np.sqrt(d2 * np.log1p(W / (lam * d2)) + sure) / 2 if noisy else 0.0
+    sure = 2 * log(events / (p / 2))
+    noise = span / 2 * np.sqrt(d1 * log(1 + W * (b * span) ** 2 / (lam * d1)) + sure)
+    noise_r = np.sqrt(d2 * log(1 + W / (lam * d2)) + sure) / 2 if noisy else 0.0
     return noise + np.sqrt(lam * d1), np.full(H, noise_r + np.sqrt(lam * d2))
 
 

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from safedrift import _check
+from safedrift.kernels.elementary import log
 from safedrift.knowledge import Budgets, Dimensions, Sizes, Slater
 from safedrift.learners.propd_ppo.components import (
     BernsteinBonus,
@@ -193,7 +194,7 @@ def slater_steps(
     else:
         # Minimises H log A/(α L) + 2 α c (1 + (Kχ)²), the mirror-step terms of an L-block (E3).
         c = 2 * descent_constant(H) / H
-        alpha = float(np.sqrt(np.log(max(A, 2)) / (c * L * (1 + (K * chi) ** 2))))
+        alpha = float(np.sqrt(log(max(A, 2)) / (c * L * (1 + (K * chi) ** 2))))
         eta = float(chi / (H * np.sqrt(L)))  # E1
     return MirrorStep(alpha, L), DualStep(eta, 0.0, chi, lagged=mode == "repaired")
 

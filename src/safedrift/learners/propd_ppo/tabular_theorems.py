@@ -11,6 +11,7 @@ import numpy as np
 
 from safedrift import _check
 from safedrift._check import FloatArray
+from safedrift.kernels.elementary import log
 from safedrift.knowledge import Budgets, LocalBudgets, Sizes, Slater, block_sums
 from safedrift.learners.propd_ppo.components import (
     BernsteinBonus,
@@ -138,16 +139,16 @@ def _bonus(
     M, H, S, A, K = sizes
     left = np.arange(H, 0, -1.0)  # H-h+1 for h = 1..H
     if mode == "printed":
-        beta = H * np.sqrt(S * np.log(S * A * W / p))  # C_4 = 1
+        beta = H * np.sqrt(S * log(S * A * W / p))  # C_4 = 1
         return CountBonus(np.full(H, 2 * beta), np.zeros(H), shift=lam)
     if mode == "practical":
         return BernsteinBonus(PRACTICAL["c"])
     # E9: |(P̂-P)V| ≤ (H-h) sqrt((S ln 2 + ln(2SAHM/p)) / (2n)) + λ (H-h)/(n+λ) for V ≤ H-h.
     # Deterministic rewards add λ/(n+λ); Bernoulli ones a Hoeffding term over 1+K signals too.
     span = left - 1
-    root = span * np.sqrt((S * np.log(2) + np.log(2 * S * A * H * M / p)) / 2)
+    root = span * np.sqrt((S * log(2) + log(2 * S * A * H * M / p)) / 2)
     if noisy:
-        root = root + np.sqrt(np.log(2 * (1 + K) * S * A * H * M / p) / 2)
+        root = root + np.sqrt(log(2 * (1 + K) * S * A * H * M / p) / 2)
     return CountBonus(root, lam * left, shift=0.0)
 
 
