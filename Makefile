@@ -36,14 +36,14 @@ studies: .venv/ready  ## draw the pictures and tables of docs/ again (half an ho
 	$(BIN)/python studies/recorded_data.py --out docs/problems
 
 .venv/ready: pyproject.toml constraints.txt
-	@echo 'Installing safedrift and what it needs into .venv (about a minute) ...'
+	@echo 'Installing safedrift and what it needs into .venv (a minute or two) ...'
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python $(INSTALL) $(CONSTRAINTS) --editable '.[dev]'
 	@touch $@
 	@echo 'Installed. The first run of each kind of world compiles for up to a minute.'
 
 constraints:  ## resolve the newest versions in a scratch environment and write constraints.txt
-	@echo 'Installing the newest versions into $(SCRATCH) (about a minute) ...'
+	@echo 'Installing the newest versions into $(SCRATCH) (a minute or two) ...'
 	@rm -rf $(SCRATCH)
 	@$(PYTHON) -m venv $(SCRATCH)
 	@$(SCRATCH)/bin/python $(INSTALL) '.[dev]'
