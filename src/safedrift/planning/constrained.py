@@ -6,7 +6,7 @@ The answer carries its proof: a feasible policy with its exact value, multiplier
 bounds every policy's value from above, and the gap between the two.
 
 Rounding. Utilities are sums of H numbers of size 1. A world whose Slater gap is at least -1e-12 H
-counts as feasible, and thresholds may then be missed by up to 2e-12 H.
+counts as feasible, and thresholds may then be missed by up to 1.1e-12 H.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Plan:
     multipliers : (K,) μ*, infinite if infeasible
     policy : (H, S, A) optimal, or the safest one if infeasible
     gap : dual value at μ* minus `value`; bounds how far `value` is from the optimum (of the
-        thresholds that `policy` reaches, where that misses b by up to 2e-12 H of rounding)
+        thresholds that `policy` reaches, where that misses b by up to 1.1e-12 H of rounding)
     gamma : Slater gap, max_π min_k (V_g,k(π) - b_k); negative if infeasible
     iterations : lines intersected (K = 1), or backward inductions
     """
