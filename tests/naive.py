@@ -5,6 +5,7 @@ Arrays are dense, axes [constraint, step, state, action, next state]. Episodes a
 """
 
 import itertools
+import operator
 from fractions import Fraction
 
 import numpy as np
@@ -886,11 +887,8 @@ def every_policy(P, signals, initial):
         for h in range(H - 1, -1, -1):
             act = actions[h * S : (h + 1) * S]
             V = [
-                [
-                    g[h][s][a] + sum(P[h][s][a][x] * v[x] for x in range(S))
-                    for s, a in enumerate(act)
-                ]
-                for g, v in zip(signals, V, strict=True)
+                [q[h][s][a] + sum(map(operator.mul, P[h][s][a], v)) for s, a in enumerate(act)]
+                for q, v in zip(signals, V, strict=True)
             ]
         found.add(tuple(sum(initial[s] * v[s] for s in range(S)) for v in V))
     return sorted(found)
