@@ -1,8 +1,12 @@
 # Everything is installed into .venv; the first command of a new machine may be any of these.
 PYTHON ?= python3
 BIN := .venv/bin
+INSTALL := -m pip install --quiet --disable-pip-version-check
+# The versions that were tested; `make test CONSTRAINTS=` installs the newest instead.
+CONSTRAINTS ?= --constraint constraints.txt
+SCRATCH := build/newest
 
-.PHONY: demo test check bench studies clean
+.PHONY: demo test check docs bench studies constraints clean
 
 demo: .venv/ready  ## run PROPD-PPO in the drifting maze and leave a page to look at
 	$(BIN)/safedrift run maze --episodes 20000 --out demo --force
@@ -13,25 +17,42 @@ test: .venv/ready  ## ruff, mypy and all tests
 	$(BIN)/mypy
 	$(BIN)/pytest -n auto
 
-check: .venv/ready  ## ruff and mypy only, mending what can be mended
+check: .venv/ready  ## ruff and mypy only, fixing what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/mypy
 
+docs: .venv/ready  ## links of the pages, names in the paper map, and all code in README and docs
+	$(BIN)/pytest tests/test_readme.py tests/test_paper_map.py
+
 bench: .venv/ready  ## side-by-side benchmarks: a table, and JSON in benchmarks/results
 	$(BIN)/python benchmarks/bench.py --json benchmarks/results/bench.json
 
-studies: .venv/ready  ## pictures and tables of docs/, anew (half an hour)
+studies: .venv/ready  ## draw the pictures and tables of docs/ again (half an hour)
 	$(BIN)/python studies/features_against_tables.py --out docs
 	$(BIN)/python studies/nodes.py --out docs
 	$(BIN)/python studies/pictures.py --out docs/problems
 	$(BIN)/python studies/rates.py --out docs
 	$(BIN)/python studies/recorded_data.py --out docs/problems
 
-.venv/ready: pyproject.toml
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	touch $@
+.venv/ready: pyproject.toml constraints.txt
+	@echo 'Installing safedrift and what it needs into .venv (about a minute) ...'
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python $(INSTALL) $(CONSTRAINTS) --editable '.[dev]'
+	@touch $@
+	@echo 'Installed. The first run of each kind of world compiles for up to a minute.'
+
+constraints:  ## resolve the newest versions in a scratch environment and write constraints.txt
+	@echo 'Installing the newest versions into $(SCRATCH) (about a minute) ...'
+	@rm -rf $(SCRATCH)
+	@$(PYTHON) -m venv $(SCRATCH)
+	@$(SCRATCH)/bin/python $(INSTALL) '.[dev]'
+	@{ echo "# Versions tested on $$($(PYTHON) -V); \`make constraints\` writes the newest here."; \
+	   $(SCRATCH)/bin/python -m pip --disable-pip-version-check freeze --exclude safedrift; \
+	 } > $(SCRATCH)/constraints.txt
+	@mv $(SCRATCH)/constraints.txt constraints.txt
+	@rm -rf $(SCRATCH)
+	@echo 'Wrote constraints.txt; run `make test` before you commit it.'
 
 clean:
 	rm -rf .venv demo benchmarks/results build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

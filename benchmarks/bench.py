@@ -50,18 +50,18 @@ def player(world, agent, episodes, start=0):
     rng = np.random.default_rng(0)
     actions = rng.random((episodes, H))
     draws = rng.random((episodes, simulation.world_uniforms_per_episode(H, K)))
-    record = simulation.make_record(episodes, K, agent.memory.v_start.size)
+    record = simulation.make_record(episodes, K, agent.memory.values.v_start.size)
     nothing, none = np.zeros(episodes, bool), np.zeros((0, H, S, A))
     trajectory = simulation.make_trajectory(H, K)
-    log = simulation.make_log(0, agent.memory.v_start.size, H, S, A, K)
+    log = simulation.make_log(0, agent.memory.values.v_start.size, H, S, A, K)
     agent.reserve(W + episodes)
     loop = simulation.play_linear if agent.features else simulation.play
 
     def play():
-        agent.memory.episode[0] = start  # the path of the world is not endless
+        agent.memory.clock.episode[0] = start  # the path of the world is not endless
         loop(
             world.arrays,
-            agent.settings,
+            agent.hyperparameters,
             agent.memory,
             False,
             actions,
@@ -260,7 +260,7 @@ def least_squares_along_a_window(rounds):
     early, late = in_turns(rounds, *plays)
     return [
         {"S": 20, "A": 5, "H": 10, "d": 8, "early_us": early * 1e3, "late_us": late * 1e3,
-         "ratio": late / early, "wanted": 1.2, "residual": float(agent.memory.residual[0])}
+         "ratio": late / early, "wanted": 1.2, "residual": float(agent.memory.window.residual[0])}
     ]  # fmt: skip
 
 

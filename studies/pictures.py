@@ -2,10 +2,10 @@
 
     python studies/pictures.py [--out docs/problems] [NAME ...]     # two minutes
 
-One NAME.png each: what drifts, what safety costs, and what a person of the trade would look at in a
-few representative episodes. Solid lines and upper maps are the best safe policy of that episode; dashed
-lines and lower maps are what the learner, with default constants and told the world's Slater gap,
-did on average in the 100 episodes up to it.
+Each NAME.png shows what drifts, what safety costs, and what a domain expert would check in a few
+representative episodes. Solid lines and upper maps are the best safe policy of that episode. Dashed
+lines and lower maps are the mean of the learner's last 100 episodes up to it. The learner has
+default constants and knows the world's Slater gap.
 """
 
 import argparse
@@ -14,7 +14,12 @@ from pathlib import Path
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 import safedrift as sd
-from safedrift.experiments.snapshots import learned_policies, representative_episodes, smallest_gap
+from safedrift.experiments.snapshots import (
+    learned_policies,
+    representative_episodes,
+    representative_snapshots,
+)
+from safedrift.oracles import smallest_gap
 from safedrift.problems import PROBLEMS, make
 from safedrift.reports.world_pictures import draw_world
 
@@ -27,9 +32,9 @@ def draw(name, path, advance):
     world = make(name, FEWER.get(name, EPISODES))
     found = sd.describe(world)
     agent = sd.PROPDPPO.for_problem(world, sd.Slater(smallest_gap(world)))
-    telling = representative_episodes(world)
-    learned = learned_policies(world, agent, telling, window=WINDOW, progress=advance)
-    return draw_world(world, found, path, learned)
+    episodes = representative_episodes(world)
+    learned = learned_policies(world, agent, episodes, window=WINDOW, progress=advance)
+    return draw_world(found, representative_snapshots(world, learned), path)
 
 
 def main():

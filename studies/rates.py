@@ -138,7 +138,7 @@ def world_of(kind, M, seed):
     )  # fmt: skip
     if kind == "linear":
         world = world.as_linear_kernel()
-    return world, sd.budgets(world, sd.optima(world))
+    return world, sd.budgets(world)
 
 
 def schedule(setting, M):
@@ -192,9 +192,9 @@ def play(job, every=None):
         "DR+": run.positive_regret[-1], "CV+": run.positive_violation[-1, 0],
         "shortfall": weights @ run.shortfall[:, 0],
         "uniform DR": run.cumulative_baseline_regret[-1],
-        "mean mu": run.mu.mean(), "largest mu": run.mu.max(),
-        "mean mu*": run.optimal_mu.mean(), "smallest mu*": run.optimal_mu.min(),
-        "at cap": run.at_cap.mean(),
+        "mean mu": run.trace["mu"].mean(), "largest mu": run.trace["mu"].max(),
+        "mean mu*": run.truth.optimal_mu.mean(), "smallest mu*": run.truth.optimal_mu.min(),
+        "at cap": run.trace["at_cap"].mean(),
         "alpha": step.alpha, "L": step.L, "eta": dual.eta, "xi": dual.xi, "chi": dual.chi,
         "feed": dual.feed, "W": part.W, "lam": part.lam,
         "bonus_scale": overrides.get("bonus_scale", 1.0), "overrides": " ".join(overrides),

@@ -7,15 +7,15 @@ import numpy as np
 
 import naive
 import safedrift as sd
-from safedrift.kernels import simulation
+from safedrift.experiments.streams import seeds
 from safedrift.kernels.audit import memory as audits
-from safedrift.kernels.tabular import memory
-from safedrift.kernels.tabular.memory import BERNSTEIN_BONUS
+from safedrift.kernels.tabular.memory import BERNSTEIN_BONUS, DUAL_SIGNALS
+from safedrift.models.stepping import split_uniforms, stepper_for, uniforms_per_episode
 from safedrift.problems.random import DRIFTS
-from safedrift.theory import certificates
+from safedrift.theory import evaluate_certificates
 from safedrift.theory.audit import Audit
 
-FEEDS = tuple(memory.FEEDS)
+FEEDS = tuple(DUAL_SIGNALS)
 DRIFT_NAMES = tuple(DRIFTS)
 
 
@@ -43,7 +43,7 @@ def dense_weights(path, N):
 
 def twin_of(agent, play, thresholds):
     """The NumPy twin with the same constants as `agent`."""
-    s = agent.settings
+    s = agent.hyperparameters
     if s.bonus == BERNSTEIN_BONUS:
         bonus = naive.bernstein_bonus(s.c, agent.sizes.H, s.lam)
     elif s.shift > 0:
@@ -52,15 +52,20 @@ def twin_of(agent, play, thresholds):
         bonus = naive.repaired_bonus(s.root, s.tail, s.lam)
     return naive.propd_ppo(
         play=play, thresholds=thresholds, sizes=agent.sizes, initial=agent.initial, alpha=s.alpha,
-        L=s.L, eta=s.eta, xi=s.xi, chi=s.chi, W=s.W, lam=s.lam, bonus=bonus, LV=s.LV,
-        lagged=s.lagged, feed=FEEDS[s.feed],
+        eta=s.eta, xi=s.xi, chi=s.chi, lam=s.lam, bonus=bonus, LV=s.LV, lagged=s.lagged,
+        feed=FEEDS[s.dual_signal], **periods(agent.forgetting),
     )  # fmt: skip
 
 
-def recorded_play(world, seed=0, noisy=False, draw=None):
+def periods(forgetting):
+    """What the twins are told about forgetting."""
+    return {name: getattr(forgetting, name) for name in ("L", "W")}
+
+
+def recorded_play(world, seed=0, noisy=False, draw=None, twins=naive):
     """play(m, policy) -> a drawn episode of the world, and the list of all episodes so far.
 
-    draw(m, policy) replaces the world's own draws.
+    draw(m, policy) replaces the world's own draws; `twins` is the module that draws them.
     """
     rng = np.random.default_rng(seed)
     M, H, K = world.M, world.H, world.K
@@ -75,7 +80,7 @@ def recorded_play(world, seed=0, noisy=False, draw=None):
             )  # fmt: skip
         return dense[version]
 
-    draw = draw or naive.simulated_play(at, rng.random((M, H)), rng.random((M, H * (2 + K))), noisy)
+    draw = draw or twins.simulated_play(at, rng.random((M, H)), rng.random((M, H * (2 + K))), noisy)
 
     def play(m, pi):
         seen.append(draw(m, pi))
@@ -91,7 +96,7 @@ def assert_agrees_with_twin(world, agent, seed=0, noisy=False, tolerance=1e-10):
     for m, expected in enumerate(twin_of(agent, play, world.thresholds)):
         policy = np.asarray(agent.begin_episode(world.thresholds[m]))
         np.testing.assert_allclose(policy, expected["policy"], rtol=0, atol=tolerance)
-        agent.end_episode(*seen[m])
+        agent.end_episode(sd.Trajectory(*seen[m]))
         found = agent.q()
         np.testing.assert_allclose(found[0], expected["Q_r"], rtol=0, atol=tolerance)
         np.testing.assert_allclose(found[1:], expected["Q_g"], rtol=0, atol=tolerance)
@@ -106,30 +111,26 @@ def own_loop(world, agent, seed, noisy=False):
 
     Yields (policy, mu, estimates, observed sums) of each episode.
     """
-    from safedrift.experiments.simulation import seeds
-
     agent = agent.fresh(seeds(seed)["learner"])
     stream = np.random.default_rng(seeds(seed)["world"])
-    arrays, memory = world.arrays, ()
-    observe, next_state = simulation.observe.py_func, simulation.next_state.py_func
-    if isinstance(world, sd.LinearKernelCMDP):
-        observe, next_state = simulation.observe_linear.py_func, simulation.next_linear.py_func
-        memory = (agent.memory,)
+    stepper = stepper_for(world, noisy=noisy)
     _, H, _, _, K = agent.sizes
     for m in range(world.M):
         policy = agent.begin_episode(world.thresholds[m])
-        u = stream.random(simulation.world_uniforms_per_episode(H, K))
-        values = np.zeros((1 + K, H))
+        draws = stream.random(uniforms_per_episode(H, K, stepper.next_draws))
+        u = split_uniforms(draws, H, K, stepper.next_draws)
+        signals, observed = np.zeros((1 + K, H)), np.zeros(1 + K)
         states, actions = [], []
-        s = simulation.first_state.py_func(arrays, u[0])
+        x = stepper.first(m, u.first)
         for h in range(H):
-            states.append(int(s))
-            actions.append(agent.act(h, int(s)))
-            observe(arrays, m, h, s, actions[h], noisy, u, H + h * (1 + K), values, *memory)
+            states.append(x)
+            actions.append(agent.act(h, x))
+            signals[:, h] = stepper.signals(m, h, x, actions[h], u.signals[h])
+            observed += signals[:, h]
             if h + 1 < H:
-                s = next_state(arrays, m, h, s, actions[h], u[h + 1], *memory)
-        agent.end_episode(states, actions, values[0], values[1:])
-        yield policy, agent.mu, agent.estimates, values.sum(axis=1)
+                x = stepper.next(m, h, x, actions[h], u.next[h])
+        agent.end_episode(sd.Trajectory(states, actions, signals[0], signals[1:]))
+        yield policy, agent.mu, agent.estimates, observed
 
 
 # ---------------------------------------------------------------- linear kernels
@@ -180,12 +181,13 @@ def dense_features(world):
 
 def linear_settings(agent):
     """The constants of a least-squares learner as the twins take them."""
-    s = agent.settings
+    s = agent.hyperparameters
     names = (
-        "alpha", "L", "eta", "xi", "chi", "W", "lam", "beta", "beta_r", "LV", "spread_P",
-        "spread_g", "lagged",
+        "alpha", "eta", "xi", "chi", "lam", "beta", "beta_r", "LV", "spread_P", "spread_g",
+        "lagged",
     )  # fmt: skip
-    return {name: getattr(s, name) for name in names} | {"feed": FEEDS[s.feed]}
+    chosen = {name: getattr(s, name) for name in names} | {"feed": FEEDS[s.dual_signal]}
+    return chosen | periods(agent.forgetting)
 
 
 def by_state(values, S):
@@ -197,14 +199,14 @@ def assert_same_estimates(world, agent, policy, expected, tolerance):
     """Compare everything Algorithm 2 computes in an episode."""
     memory, found = agent.memory, agent.q()
     K, H, S = world.K, world.H, world.S
-    u = memory.u
+    u = memory.values.u
     if world.features.one_hot:
         u = by_state(u, S).reshape(1 + K, H, -1)
     for name, got in {
-        "policy": policy, "mu": agent.mu, "Q_r": found[0], "Q_g": found[1:], "w": memory.w, "u": u,
-        "Gamma": by_state(memory.bonus, S), "Gamma_r": by_state(memory.bonus_r, S),
-        "V": memory.v[: 1 + K, :H], "V_r": agent.estimates[0], "V_g": agent.estimates[1:],
-        "V_fed": memory.fed,
+        "policy": policy, "mu": agent.mu, "Q_r": found[0], "Q_g": found[1:], "w": memory.values.w, "u": u,
+        "Gamma": by_state(memory.values.bonus, S), "Gamma_r": by_state(memory.values.bonus_r, S),
+        "V": memory.values.v[: 1 + K, :H], "V_r": agent.estimates[0], "V_g": agent.estimates[1:],
+        "V_fed": memory.dual.signal,
     }.items():  # fmt: skip
         np.testing.assert_allclose(got, expected[name], rtol=0, atol=tolerance, err_msg=name)
 
@@ -223,7 +225,7 @@ def assert_agrees_with_linear_twin(world, agent, seed=0, noisy=False, tolerance=
     caps = counted_caps(agent)
     for m, expected in enumerate(twin):
         policy = np.asarray(agent.begin_episode(world.thresholds[m]))
-        agent.end_episode(*seen[m])
+        agent.end_episode(sd.Trajectory(*seen[m]))
         assert_same_estimates(world, agent, policy, expected, tolerance)
         assert caps[m] == expected["at_cap"]
     assert agent.episode == world.M
@@ -281,7 +283,7 @@ def assert_agrees_with_box_twin(world, agent, seed=0, path=None, ask=ask_policy)
     for m, expected in enumerate(box_twin(world, agent, play)):
         policy = agent.begin_episode(world.thresholds[m])
         ask(m, agent, policy, seen[m][0], expected["policy_visited"])
-        agent.end_episode(*seen[m])
+        agent.end_episode(sd.Trajectory(*seen[m]))
         assert_same_estimates(world, agent, np.asarray(policy), expected, 1e-8)
         assert caps[m] == expected["at_cap"]
 
@@ -329,10 +331,10 @@ def box_world(
 def twin_transcript(world, agent, twins=naive, seed=0, noisy=False):
     """What the NumPy twin of `agent` does in `world`, as an audit reads it.
 
-    twins : the module whose `propd_ppo` or `propd_ppo_linear` plays: `naive`, or a copy of it
-        that somebody broke
+    twins : the module whose `propd_ppo` or `propd_ppo_linear` learns and whose `simulated_play`
+        draws: `naive`, or a copy of it that somebody broke
     """
-    play, seen = recorded_play(world, seed, noisy)
+    play, seen = recorded_play(world, seed, noisy, twins=twins)
     if agent.features is None:
         with mock.patch.dict(twin_of.__globals__, naive=twins):
             twin = twin_of(agent, play, world.thresholds)
@@ -352,19 +354,22 @@ def twin_transcript(world, agent, twins=naive, seed=0, noisy=False):
     )  # fmt: skip
 
 
-def audited(world, agent, script, p=0.05, pieces=None):
-    """The certificates of a transcript, fed whole or in pieces of the given sizes."""
-    audit = Audit(world, agent, p=p)
+def audited(world, agent, script, p=0.05, pieces=None, noisy=False):
+    """The certificates of a transcript, added whole or in pieces of the given sizes."""
+    audit = Audit(world, agent, p=p, noisy=noisy)
     first = 0
     for size in pieces or [world.M]:
-        audit.feed(audits.Transcript(*(part[first : first + size] for part in script)))
+        audit.add_episodes(audits.Transcript(*(part[first : first + size] for part in script)))
         first += size
-    return certificates(audit)
+    return evaluate_certificates(audit)
 
 
 IDENTITIES = (
-    "policy-step", "dual-step", "evaluation", "performance-difference", "value-expansion",
-    "regret-decomposition", "violation-decomposition",
+    "policy-step", "dual-step", "evaluation", "start-value", "performance-difference",
+    "regret-decomposition", "possible-path", "observations",
+)  # fmt: skip
+STATISTICS = (
+    "action-statistics", "transition-statistics", "signal-statistics", "return-statistics",
 )  # fmt: skip
 
 
@@ -373,3 +378,10 @@ def broken_identities(found):
     kinds = {item.id for item in found if item.kind == "identity"}
     assert kinds == set(IDENTITIES)
     return {id for id in IDENTITIES if found[id].result == "fails"}
+
+
+def failed_statistics(found):
+    """Ids of the statistics that fail."""
+    kinds = {item.id for item in found if item.kind == "statistic"}
+    assert kinds == set(STATISTICS)
+    return {id for id in STATISTICS if found[id].result == "fails"}

@@ -534,11 +534,13 @@ def audit(
         wanted = np.clip(mu + eta * (b - fed - xi * mu), 0, chi)
         found["dual"] = (np.abs(wanted - mus[m]) / np.maximum(1, wanted)).max()
 
-        size = alpha * (1 + mus[m].sum()) ** 2
+        found["descent"] = found["primal"] = np.inf, np.inf
+        if m % L:  # a mirror step led from the policy before to this one
+            size = alpha * (1 + mus[m - 1].sum()) ** 2
+            lost, left = mirror_loss(policies[m - 1], pi, weighted, alpha), np.arange(H, 0, -1)
+            found["descent"] = (size * H**2 / 2 - lost).min(), (size * left**2 / 8 - lost).min()
+            found["primal"] = size * H**2 / 2 - lost.sum(), size * (left**2).sum() / 8 - lost.sum()
         weighted = q[m, 0] + np.tensordot(mus[m], q[m, 1 : 1 + K], axes=1)
-        lost, left = mirror_loss(pi, weighted, alpha), np.arange(H, 0, -1)
-        found["descent"] = (size * H**2 / 2 - lost).min(), (size * left**2 / 8 - lost).min()
-        found["primal"] = size * H**2 / 2 - lost.sum(), size * (left**2).sum() / 8 - lost.sum()
 
         d = occupancy(P, stars[m], initial)
         found["visitation"] = np.inf, np.inf
@@ -548,12 +550,13 @@ def audit(
             moved = np.abs(d - d_before)
             root = 1 if features is None else np.sqrt(features["psi"].shape[-1])
             found["visitation"] = tuple(
-                min([(moves[:h] + turned[:h]).sum() - off[h] for h in range(1, H)], default=np.inf)
-                for moves, off in (
-                    (root * drift["P_l2"][m], moved.max(axis=1)),
-                    (drift["P_l1"][m], moved.sum(axis=1)),
+                min([(moves + turned)[: h + also].sum() - off[h] for h in range(1, H)],
+                    default=np.inf)
+                for moves, off, also in (
+                    (root * drift["P_l2"][m], moved.max(axis=1), 1),  # the paper sums j <= h
+                    (drift["P_l1"][m], moved.sum(axis=1), 0),
                 )
-            )
+            )  # fmt: skip
         d_before = d
         d_block = d if m % L == 0 else d_block
         found |= expansions(
@@ -587,17 +590,21 @@ def audit(
     return {name: np.array([found[name] for found in episodes]) for name in episodes[0]}
 
 
-def mirror_loss(pi, Q, alpha):
-    """max over states of D(π|π')/α with π' ∝ π exp(αQ), (H,): the one-step descent at π* = π.
+def mirror_loss(pi, new, Q, alpha):
+    """max over states and comparators π* of ⟨Q, π* - π⟩ - (D(π*|π) - D(π*|π'))/α, (H,), not below 0.
 
-    At any other π* it is the same: ⟨Q, π* - π⟩ - (D(π*|π) - D(π*|π'))/α does not depend on it.
+    It is linear in π*, so comparators that always take one action are enough; those of which the
+    logarithm has no digits left are not asked.
     """
-    if alpha == 0:
-        return np.zeros(len(pi))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        log_new = improved(np.log(pi), alpha * Q)
-        terms = np.where(pi > 0, pi * (np.log(pi) - log_new), 0.0)
-    return terms.sum(axis=-1).max(axis=-1) / alpha
+    H, S, A = pi.shape
+    lost = np.zeros(H)
+    for h, x, a in np.ndindex(H, S, A):
+        if alpha > 0 and pi[h, x, a] >= 1e-300:
+            star = np.eye(A)[a]
+            before, after = -np.log(pi[h, x, a]), -np.log(max(new[h, x, a], 1e-300))
+            here = Q[h, x] @ (star - pi[h, x]) - (before - after) / alpha
+            lost[h] = max(lost[h], here)
+    return lost
 
 
 def occupancy(P, pi, initial):
@@ -619,7 +626,7 @@ def state_values(P, signal, pi):
 
 
 def expansions(P, signals, pi, star, initial, V, q, v_start, d, d_block, path):
-    """Performance difference and value expansion of one episode, with all their terms."""
+    """Performance difference, value expansion and V^m at the start, with all their terms."""
     H = len(P)
     h, x, a = path
     terms, off = np.zeros((8, len(signals))), np.zeros((2, len(signals)))
@@ -645,6 +652,7 @@ def expansions(P, signals, pi, star, initial, V, q, v_start, d, d_block, path):
     return {
         "terms": terms, "performance": np.abs(off[0]).max() / H,
         "expansion": np.abs(off[1]).max() / H,
+        "start": np.abs(V[:, 0] @ initial - v_start).max() / H,
     }  # fmt: skip
 
 
@@ -872,6 +880,130 @@ def audit_sums(found, *, mu, b, optimum, multipliers, B_P, B_P_l1, norm, A, told
             slacks.append(violation(k, form, np.clip(-a1 / (2 * a2), 0, chi)))
         smallest.append(min(slacks))
     return sides | {"dual-violation": (0.0, *smallest)}
+
+
+# ---------------------------------------------------------------- what was drawn
+
+
+def draws(worlds, script, initial, noisy):
+    """Tests of a run's draws by betting against them.
+
+    worlds : M times (P (H,S,A,S), signals (1+K,H,S,A)); script : as in `audit`
+    Returns "possible" (M,), 1 where something impossible was drawn, "observations" (M,), and the
+    logarithms "evidence" (M, 4) of the money after each episode, against actions, states, signals
+    and returns.
+    """
+    policies, _, _, mus, states, actions, values = script
+    M, H, S, A = policies.shape
+    C = 1 + mus.shape[1]
+    bettors = [{}, {}, {}, {}]  # (row, name) -> log wealth
+    for c in range(C):
+        for h in range(H + 1):
+            for name in signal_bets(None, None, None):
+                bettors[2][c, h, name] = 0.0
+    for h in range(H + 1):
+        for name in range(4 + 2 * A):
+            bettors[0][h, name] = 0.0
+        for name in range(6 + A - 1):
+            bettors[1][h, name] = 0.0
+    for c, low, share in np.ndindex(C, 2, 2):
+        bettors[3][c, low, share] = 0.0
+    found = {"possible": np.zeros(M), "observations": np.zeros(M), "evidence": np.zeros((M, 4))}
+
+    def stake(kind, channel, h, name, p, q, y):
+        """Bet on q at step h, and over all steps."""
+        assert q is None or q[p > 0].sum() <= 1 + 1e-9
+        ratio = 1.0 if q is None else min(q[y] / p[y], 1e300)
+        for row in (0, 1 + h):
+            bettors[kind][(*channel, row, name)] += np.log((1 + ratio) / 2)
+
+    for m in range(M):
+        P, signals = worlds[m]
+        x0 = states[m, 0]
+        if initial[x0] > 0:
+            for name, q in enumerate(shapes(initial, (initial > 0).sum())):
+                stake(1, (), H - 1, name, initial, q, x0)
+        else:
+            found["possible"][m] = 1
+        for h in range(H):
+            x, a = states[m, h], actions[m, h]
+            pi = policies[m, h, x]
+            if pi[a] > 0:
+                qs = [*shapes(pi, A), policies[m - 1, h, x] if m else None]
+                for j in range(A):
+                    centred = np.eye(A)[j] - pi[j]
+                    qs += [pi * (1 + centred), pi * (1 - centred)]
+                for name, q in enumerate(qs):
+                    stake(0, (), h, name, pi, q, a)
+            else:
+                found["possible"][m] = 1
+            if h + 1 < H and P[h, x, a, states[m, h + 1]] > 0:
+                p = P[h, x, a]
+                qs = [*shapes(p, (p > 0).sum()), P[h, x].mean(axis=0), worlds[0][0][h, x, a],
+                      P[h - 1, x, a] if h else None]  # fmt: skip
+                qs += [P[h, x, (a + j) % A] for j in range(1, A)]
+                for name, q in enumerate(qs):
+                    stake(1, (), h, name, p, q, states[m, h + 1])
+            elif h + 1 < H:
+                found["possible"][m] = 1
+            for c in range(C):
+                mean, value = signals[c, h, x, a], values[m, c, h]
+                if not noisy:
+                    off = abs(value - mean)
+                    found["observations"][m] = max(found["observations"][m], off)
+                    continue
+                p = np.array([1 - mean, mean])
+                if value not in (0, 1) or p[int(value)] <= 0:
+                    found["observations"][m] = 1
+                    continue
+                past = None
+                if m:
+                    at = h, states[m - 1, h], actions[m - 1, h]
+                    before = worlds[m - 1][1][c]
+                    past = (values[m - 1, c, h], before[at], before[h, x, a],
+                            worlds[0][1][c, h, x, a])  # fmt: skip
+                here = signals[c, h, x].mean(), signals[c, h - 1, x, a] if h else None
+                for name, q in signal_bets(past, here, mean).items():
+                    stake(2, (c,), h, name, p, q, int(value))
+        returns, truth = values[m].sum(axis=1), [
+            initial @ state_values(P, signal, policies[m])[0][0] for signal in signals
+        ]  # fmt: skip
+        for c, low, share in np.ndindex(C, 2, 2):
+            G, V = (H - returns[c], H - truth[c]) if low else (returns[c], truth[c])
+            ratio = G / V if V > 1e-9 * H else 1.0
+            bettors[3][c, low, share] += np.log1p((0.5, 0.1)[share] * (ratio - 1))
+        for kind in range(4):
+            found["evidence"][m, kind] = money(bettors[kind], kind, H)
+    if not noisy:
+        found["evidence"][:, 2] = 0
+    return found
+
+
+def shapes(p, outcomes):
+    """Uniform, flatter and sharper than p."""
+    return np.ones(len(p)) / outcomes, np.sqrt(p) / np.sqrt(p).sum(), p**2 / (p**2).sum()
+
+
+def signal_bets(past, here, mean):
+    """name -> (probability of 0, of 1) that a bettor on a noisy signal believes in, or None."""
+    names = ("copied", "last pair", "last world", "first world", "average", "earlier", "high", "low")
+    if here is None:
+        return dict.fromkeys(names)
+    chances = [*(past or [None] * 4), *here, mean + mean * (1 - mean), mean - mean * (1 - mean)]
+    pairs = [None if x is None else np.array([1 - x, x]) for x in chances]
+    if past and past[0] not in (0, 1):  # what was seen there cannot come again
+        pairs[0] = np.zeros(2)
+    return dict(zip(names, pairs, strict=True))
+
+
+def money(bettors, kind, H):
+    """Logarithm of the average wealth: half of it over all steps, half over single ones."""
+    if kind == 3:
+        return np.logaddexp.reduce(list(bettors.values())) - np.log(len(bettors))
+    whole = [wealth for (*_, row, _), wealth in bettors.items() if row == 0]
+    steps = [wealth for (*_, row, _), wealth in bettors.items() if row > 0]
+    means = [np.logaddexp.reduce(part) - np.log(len(part)) for part in (whole, steps)]
+    return np.logaddexp.reduce(means) - np.log(2)
 
 
 # ---------------------------------------------------------------- planning

@@ -192,7 +192,7 @@ def test_a_lake_of_ns_gym_drifts_on_from_episode_to_episode(scalar_reward):
     world = sd.from_gymnasium(from_ns_gym(env), 10, utility, 9.5, episodes=30)
     assert (world.S, world.A) == (17, 4)
     run = sd.simulate(world, sd.PROPDPPO.for_problem(world, sd.Slater(0.3)))
-    assert np.isfinite(run.observed).all()
-    assert 10 <= run.utility.max() <= 10
+    assert np.isfinite(run.outcome.observed).all()
+    assert 10 <= run.outcome.utility.max() <= 10
     assert (np.diff(slips) >= 0).all(), "the ice gets worse and no reset mends it"
     assert slips[-1] > slips[0] + 0.1

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import safedrift as sd
-from safedrift.learners.propd_ppo.linear_parameters import Dimensions
-from safedrift.learners.propd_ppo.parameters import tune
+from safedrift.knowledge import Dimensions
+from safedrift.learners.propd_ppo.tuning import tune
 from safedrift.theory import Constants, bounds, crossover, rate, table
 from safedrift.theory.explicit_bounds import setting_of, terms_of
 from safedrift.theory.rates import printed_steps

@@ -202,14 +202,14 @@ def test_budgets_are_totals_and_star_comes_from_the_optima(norm):
     )
     assert total.star > 0
     assert total.delta == pytest.approx(P.sum() + r.sum() + g.sum(), abs=1e-9)
-    assert budgets(world, found, norm) == total
+    assert budgets(world, found.policy_change, norm) == total
 
 
 def test_budgets_use_the_optima_they_are_given():
     rng = np.random.default_rng(5)
     world, other = (DriftingCMDP(random_scenarios(rng, 2), drift.linear(9, 2)) for _ in range(2))
-    assert budgets(world, optima(other)).star == optima(other).policy_change.sum()
-    assert budgets(world, optima(other)).P == budgets(world).P
+    assert budgets(world, optima(other).policy_change).star == optima(other).policy_change.sum()
+    assert budgets(world, optima(other).policy_change).P == budgets(world).P
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -336,5 +336,7 @@ def test_mixtures_that_coincide_have_no_variation():
 
 def test_optima_of_some_episodes_are_not_enough_for_the_budgets():
     world = sd.problems.make("random", episodes=10)
-    with pytest.raises(ValueError, match="found must be the optima of all 10 episodes; got 5"):
-        sd.budgets(world, sd.optima(world, np.arange(5)))
+    with pytest.raises(
+        ValueError, match=r"policy_change must be an array of shape \(10,\); got shape \(5,\)"
+    ):
+        sd.budgets(world, sd.optima(world, np.arange(5)).policy_change)

@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from conftest import rebuilt
 from safedrift.cli import app
 from safedrift.experiments.certification import transcript
 from safedrift.experiments.simulation import play_chunks
-from safedrift.theory import Audit, Certificates, Constants, bounds, certificates
+from safedrift.theory import Audit, Certificates, Constants, bounds, evaluate_certificates
 
 
 def refused(message):
@@ -112,19 +112,51 @@ def test_another_world_or_seed_is_noticed():
         run.certify(small_world(M=41))
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["mu", "reward", "utility", "optimal_reward", "estimated_reward", "estimated_utility",
-     "observed"],
+COLUMNS = (
+    "reward", "optimal_reward", "utility", "mu", "optimal_mu", "gamma", "estimated_reward",
+    "estimated_utility", "policy_restart", "window_restart", "at_cap", "observed", "drift_P",
+    "drift_r", "drift_g", "drift_b", "drift_star", "baseline_reward", "baseline_utility",
 )  # fmt: skip
-def test_a_number_that_was_changed_is_noticed(name):
-    """Also in mode repaired, where the multiplier may be 0 throughout."""
-    world = small_world(M=20)
-    run = sd.simulate(world, learner(world, "slater", "repaired"))
-    changed = np.array(getattr(run, name))
-    changed[7] += 0.01
+
+
+def test_every_column_of_a_run_is_compared():
+    columns = {item.name for item in fields(sd.Run)} - {"info", "world"}
+    assert columns == {*COLUMNS, "episodes", "thresholds"}
+
+
+@pytest.fixture(scope="module", params=["tabular", "linear"])
+def stored_run(request):
+    """A run in mode repaired, where the multiplier may be 0 throughout, measured now and then."""
+    world = small_world(M=21, K=2, drift="random_walk")
+    world = world.as_linear_kernel() if request.param == "linear" else world
+    return sd.simulate(world, learner(world, "slater", "repaired"), measure_every=2)
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_number_that_was_changed_is_noticed(stored_run, name):
+    changed = np.array(getattr(stored_run, name))
+    changed[7] = ~changed[7] if changed.dtype == bool else changed[7] + 0.01
     with refused(f"world must be the one of this run, which can then be played again; got {name}"):
-        replace(run, **{name: changed}).certify()
+        replace(stored_run, **{name: changed}).certify()
+
+
+@pytest.mark.parametrize("name", ["episodes", "thresholds"])
+def test_episodes_and_thresholds_that_were_changed_are_noticed(stored_run, name):
+    changed = np.array(getattr(stored_run, name))
+    changed[7] += 1 if name == "episodes" else 0.01
+    with pytest.raises(ValueError, match=name):
+        replace(stored_run, **{name: changed}).certify()
+
+
+def test_any_optimal_multiplier_may_be_stored():
+    """Utility 1/2 whatever is done, b = 1/2: every mu >= 0 is optimal, a negative one is not."""
+    cmdp = sd.TabularCMDP(np.ones((1, 1, 2, 1)), np.array([[[1.0, 0.0]]]),
+                          np.full((1, 1, 1, 2), 0.5), [0.5], [1.0])  # fmt: skip
+    world = sd.DriftingCMDP([cmdp], np.zeros(6, dtype=int))
+    run = sd.simulate(world, learner(world, "slater", "repaired"))
+    assert replace(run, optimal_mu=run.optimal_mu + 3).certify(world).identities_hold
+    with refused("world must be the one of this run, which can then be played again; got optimal_"):
+        replace(run, optimal_mu=run.optimal_mu - 3).certify(world)
 
 
 def test_a_run_measured_now_and_then_is_certified_whole():
@@ -170,8 +202,8 @@ def test_certificates_of_the_theorems_are_the_terms_of_the_bounds(form):
     agent = sd.PROPDPPO.for_problem(world, told, mode="repaired", budgets=BUDGETS, rho=0.4, W=15)
     audit = Audit(world, agent)
     for part in play_chunks(world, agent.fresh(1), 1, False, np.arange(60), logged=True):
-        audit.feed(transcript(part))
-    found = certificates(audit)
+        audit.add_episodes(transcript(part))
+    found = evaluate_certificates(audit)
     least = bounds(agent.sizes, told, audit.budgets, agent.parameters)[0].numbers["C4"]
     regret, violation = bounds(
         agent.sizes, told, audit.budgets, agent.parameters, form=form,

@@ -1,6 +1,9 @@
 """The command: what it prints, leaves behind and refuses."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -96,6 +99,20 @@ def test_results_on_disk_are_not_lost(tmp_path):
         ([*SMALL, "--set", "L=1000000000000000000000000000000"], "L must be an integer in"),
         (["run", "maze", "-n", "99999999999999999999"], "episodes must be an integer in"),
         (["run", "random", "-n", "9", "-o", "states=200000"], "not enough memory"),
+        ([*SMALL, "--rho", "9"], "rho must be in [1/3, 1/2]; got 9.0"),
+        ([*SMALL, "--rho", "nan"], "rho must be a number; got nan"),
+        ([*SMALL, "--mode", "printed", "--rho", "0"], "rho must be in [1/3, 1/2]; got 0.0"),
+        ([*SMALL, "-o", "states=4"], "--option states must be given once; got 'states=4' as well"),
+        ([*SMALL, "--set", "L=3", "--set", "L=3"], "--set L must be given once; got 'L=3' as well"),
+        ([*SMALL, "--set", "bonus_scale=inf"], "bonus_scale must be in [0, 1e+06]; got inf"),
+        ([*SMALL, "-o", "episodes=5"], "episodes must be given with --episodes; got --option"),
+        ([*SMALL, "-o", "seed=5"], "seed must be given with --world-seed; got --option seed"),
+        ([*SMALL, "-o", "name=maze"], "option of random must be one of"),
+        ([*SMALL, "--world-seed", "-1"], "--world-seed must be an integer >= 0; got -1"),
+        ([*SMALL, "--gamma", "99"], "gamma must be at most H = 3"),
+        (["run", "x.yaml", "-n", "-1"], "--episodes must be an integer >= 1; got -1"),
+        (["problems", "maze", "-o", "size=5", "-o", "size=6"], "--option size must be given once"),
+        (["problems", "maze", "-o", "episodes=6"], "episodes must be given with --episodes"),
         (["report", "nowhere"], "source must be a run's folder"),
         (["problems", "mars"], "problem must be one of"),
     ],
@@ -179,9 +196,54 @@ def test_theory_as_json_is_strict_and_agrees_with_the_library():
 @pytest.mark.parametrize(
     ("option", "message"),
     [(("--gamma", -1), "gamma must be > 0; got -1.0"), (("--M", 0), "M must be an integer >= 1"),
+     (("--gamma", "nan", "--theorem", 3), "gamma must be a number; got nan"),
+     (("--gamma", 1e300), "gamma must be at most H = 5"),
+     (("--d1", 0, "--theorem", 4), "d1 must be an integer >= 1; got 0"),
+     (("--rho", "nan", "--theorem", 4), "rho must be a number; got nan"),
+     (("--p", 1e-320), "p must be at least 1e-100; got 1e-320"),
      (("--rho", 0.9), "rho must be in [1/3, 1/2]"), (("--B-P", -1), "B_P must be finite and >= 0")],
 )  # fmt: skip
 def test_theory_refuses_in_one_sentence(option, message):
     done = command("theory", *option)
     assert done.exit_code == 2
     assert message in done.stderr
+
+
+# ---------------------------------------------------------------- the command itself
+
+
+def test_version_is_printed_and_nothing_else():
+    from safedrift import __version__
+
+    done = command("--version")
+    assert (done.exit_code, done.stdout) == (0, f"safedrift {__version__}\n")
+
+
+def test_python_m_safedrift_is_the_command():
+    done = subprocess.run(
+        [sys.executable, "-m", "safedrift", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == command("--version").stdout
+
+
+def test_without_arguments_help_is_shown():
+    done = command()
+    for word in ("--version", "run", "problems", "report", "certify", "theory"):
+        assert word in done.output
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), AssertionError(), ZeroDivisionError("by\nzero")])
+def test_a_fault_of_our_own_is_one_sentence_too(monkeypatch, error):
+    def broken(*arguments, **options):
+        raise error
+
+    monkeypatch.setattr("safedrift.results.Run.from_parquet", broken)
+    monkeypatch.setattr("safedrift.cli.report_command.find_run_file", Path)
+    done = command("report", "somewhere")
+    assert done.exit_code == 1
+    assert done.stderr.startswith(
+        f"safedrift: internal error, please report it: {type(error).__name__}"
+    )
+    assert len(done.stderr.strip().splitlines()) == 1
+    monkeypatch.setenv("SAFEDRIFT_TRACEBACK", "1")
+    assert command("report", "somewhere").exception is error

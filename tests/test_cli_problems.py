@@ -24,11 +24,11 @@ def test_all_problems_are_listed():
         assert name in text
 
 
-def test_story_options_table_and_sparklines_are_printed():
+def test_description_options_table_and_sparklines_are_printed():
     done = command("problems", "energy", "-n", 400, "-o", "swing=0.1")
     assert done.exit_code == 0, done.output
     found = sd.describe(sd.problems.make("energy", 400, swing=0.1))
-    for words in ("Story", "Utility and threshold", "swing=0.15", "M = 400", "threshold   █"):
+    for words in ("Description", "Utility and threshold", "swing=0.15", "M = 400", "threshold   █"):
         assert words in done.stdout
     assert f"binds in {found.binding[0]:.0%} of" in done.stdout
     assert "episodes 0 to 399" in done.stdout

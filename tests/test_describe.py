@@ -9,7 +9,7 @@ import pytest
 import safedrift as sd
 from builders import small_world
 from conftest import random_scenarios, rebuilt
-from safedrift.oracles import expected, free_values, occupancy, spread
+from safedrift.oracles import evenly_spaced, expected, free_values, occupancy, smallest_gap
 from safedrift.problems import make
 from test_problems import leaves
 
@@ -62,8 +62,8 @@ def test_budgets_are_of_all_episodes_and_b_star_only_when_all_are_solved():
 
 
 @pytest.mark.parametrize(("M", "most"), [(1, 200), (2, 200), (200, 200), (201, 200), (10**6, 7)])
-def test_episodes_are_spread_evenly_with_both_ends(M, most):
-    episodes = spread(M, most)
+def test_episodes_are_evenly_spaced_with_both_ends(M, most):
+    episodes = evenly_spaced(M, most)
     assert episodes[0] == 0
     assert episodes[-1] == M - 1
     assert episodes.size == min(M, most)
@@ -194,3 +194,8 @@ def test_free_value_of_repeated_and_unordered_episodes():
     one_by_one = [free_values(world, np.array([m]))[0] for m in (3, 0, 1, 0)]
     np.testing.assert_array_equal(found, one_by_one)
     assert len(set(found)) == 2
+
+
+def test_smallest_gap_is_that_of_the_tightest_episode():
+    world = make("energy", episodes=40)
+    assert smallest_gap(world) == sd.optima(world).gamma.min()

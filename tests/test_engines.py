@@ -68,7 +68,7 @@ def test_the_smallest_ridge_gives_finite_estimates():
     world = small_world(M=300).as_linear_kernel()
     agent = sd.PROPDPPO.for_problem(world, sd.Slater(0.4), lam=1e-12, W=300, L=100)
     run = sd.simulate(world, agent)
-    assert np.isfinite(run.estimated_reward).all()
+    assert np.isfinite(run.trace["estimated_reward"]).all()
     assert np.isfinite(run.info["residual"])
 
 

@@ -43,7 +43,7 @@ def test_e1_slater_lemmas_on_two_episodes():
         [one_state((1, 0), (0, 1), 0.6), one_state((1, 0), (1, 0), 0.6)], np.array([0, 1])
     )
     agent = sd.PROPDPPO.for_problem(world, sd.Slater(0.4), mode="repaired", budgets=BUDGETS)
-    assert agent.settings.chi == pytest.approx(5, rel=1e-15)
+    assert agent.hyperparameters.chi == pytest.approx(5, rel=1e-15)
     played = np.array([[0.9, 0.1], [1.0, 0.0]])
     script = Transcript(
         played.reshape(2, 1, 1, 2), np.zeros((2, 2, 1, 1, 2)), np.zeros((2, 2)), np.zeros((2, 1)),
@@ -209,7 +209,7 @@ def test_e12_elliptical_potential_with_features_above_norm_one():
     world = sd.DriftingCMDP([cmdp], np.zeros(M, int)).as_linear_kernel()
     assert world.d1 == 1
     agent = sd.PROPDPPO.for_problem(world, sd.Slater(1.0), mode="printed", budgets=BUDGETS, W=M)
-    assert agent.settings.lam == 1
+    assert agent.hyperparameters.lam == 1
     found = certify(world, agent)
     assert not broken_identities(found)
     printed, repaired = split(found, "elliptical-potential")

@@ -16,8 +16,7 @@ from safedrift.adapters.gymnasium_worlds import play_episode
 from safedrift.adapters.toy_text import from_table
 from safedrift.cli import app
 from safedrift.problems.frozen_lake import dry_feet
-from safedrift.reports import plots
-from safedrift.reports import summary_text as words
+from safedrift.reports import plots, summary_text
 
 
 class Scripted(gymnasium.Env):
@@ -312,14 +311,16 @@ def test_a_world_without_a_model_has_what_was_observed_and_nothing_else():
     calls = []
     run = sd.simulate(world, agent_for(world), progress=lambda *call: calls.append(call))
     assert run.episodes.tolist() == list(range(60))
-    np.testing.assert_array_equal(run.reward, run.observed[:, 0])
-    np.testing.assert_array_equal(run.utility, run.observed[:, 1:])
-    np.testing.assert_allclose(run.reward + run.utility[:, 0], 6)  # what pays is unsafe
+    np.testing.assert_array_equal(run.outcome.reward, run.outcome.observed[:, 0])
+    np.testing.assert_array_equal(run.outcome.utility, run.outcome.observed[:, 1:])
+    np.testing.assert_allclose(
+        run.outcome.reward + run.outcome.utility[:, 0], 6
+    )  # what pays is unsafe
     for name in ("optimal_reward", "gamma", "drift_P", "drift_star", "baseline_reward"):
         assert np.isnan(getattr(run, name)).all()
-    assert np.isnan(run.optimal_mu).all()
-    assert np.isfinite(run.mu).all()
-    assert not run.truth_known
+    assert np.isnan(run.truth.optimal_mu).all()
+    assert np.isfinite(run.trace["mu"]).all()
+    assert not run.truth.known
     assert calls[-1] == ("learning", 60, 60)
     found = run.summary()
     assert found["truth"] is False
@@ -327,8 +328,8 @@ def test_a_world_without_a_model_has_what_was_observed_and_nothing_else():
     assert all("regret" in k or "gap" in k or "positive" in k or k == "discretisation"
                for k in missing)  # fmt: skip
     assert len(missing) == 8
-    assert found["violation"] == [max(0.0, float((4 - run.utility).sum()))]
-    assert found["reward_per_episode"] == pytest.approx(run.reward.mean())
+    assert found["violation"] == [max(0.0, float((4 - run.outcome.utility).sum()))]
+    assert found["reward_per_episode"] == pytest.approx(run.outcome.reward.mean())
     assert any("no model" in note and "regret" in note for note in run.notes())
 
 
@@ -336,7 +337,7 @@ def test_a_run_in_a_world_with_a_model_says_so():
     world = sd.problems.make("random", episodes=20)
     run = sd.simulate(world, agent_for(world))
     assert run.info["truth"] is True
-    assert run.truth_known
+    assert run.truth.known
     older = sd.Run(**vars(run) | {"info": {k: v for k, v in run.info.items() if k != "truth"}})
     assert older.truth_known
     assert older.summary()["dynamic_regret"] == run.summary()["dynamic_regret"]
@@ -396,8 +397,8 @@ def test_toy_text_plays_as_it_is(id, rewards, S):
     world = sd.from_gymnasium(id, 6, half, 2.0, episodes=20, reward_range=rewards)
     run = sd.simulate(world, agent_for(world))
     assert (world.S, run.info["environment"]) == (S, id)
-    assert ((run.utility >= 3) & (run.utility <= 6)).all()
-    raw = 6 * rewards[0] + (rewards[1] - rewards[0]) * run.reward
+    assert ((run.outcome.utility >= 3) & (run.outcome.utility <= 6)).all()
+    raw = 6 * rewards[0] + (rewards[1] - rewards[0]) * run.outcome.reward
     np.testing.assert_allclose(raw * 2, np.round(raw * 2), atol=1e-9)
 
 
@@ -412,7 +413,7 @@ def test_first_states_are_counted_as_they_come():
     run = sd.simulate(world, agent_for(world, alpha=0.0, feed="plain"), 1)
     even = sd.from_gymnasium(Anywhere(), 3, threshold=1.0, episodes=300, initial=np.full(3, 1 / 3))
     exact = sd.simulate(even, agent_for(even, alpha=0.0, feed="plain"), 1)
-    apart = np.abs(run.estimated_utility - exact.estimated_utility)[:, 0]
+    apart = np.abs(run.trace["estimated_utility"] - exact.estimated_utility)[:, 0]
     assert apart[:5].max() > 0.05
     assert 0 < apart[-50:].max() < 0.05
 
@@ -426,8 +427,8 @@ def test_the_learner_beats_chance_and_stays_safe():
         for m in range(400)
     ])  # fmt: skip
     last = slice(-300, None)
-    assert run.reward[last].mean() > chance + 0.2
-    assert run.utility[last].mean() > 4.0 - 0.15
+    assert run.outcome.reward[last].mean() > chance + 0.2
+    assert run.outcome.utility[last].mean() > 4.0 - 0.15
     assert run.violation[-1, 0] / 1500 < 0.15
 
 
@@ -435,8 +436,8 @@ def test_the_learner_finds_the_way_over_the_ice():
     M = 700
     world = sd.from_gymnasium("FrozenLake-v1", 12, dry_feet, 11.0, episodes=M, is_slippery=False)
     run = sd.simulate(world, sd.PROPDPPO.for_problem(world, sd.Slater(0.5), L=M, W=M))
-    assert run.reward[:100].mean() < 0.2
-    assert run.reward[-100:].mean() > 0.9
+    assert run.outcome.reward[:100].mean() < 0.2
+    assert run.outcome.reward[-100:].mean() > 0.9
 
 
 # ---------------------------------------------------------------- environments of our own
@@ -472,9 +473,9 @@ def test_regret_is_exact_where_the_truth_is_known():
     assert world.truth is inside
     agent = agent_for(world, noisy=True, alpha=0.5)
     run = sd.simulate(world, agent, 3)
-    assert run.truth_known
+    assert run.truth.known
     assert run.info["noisy"] is True
-    np.testing.assert_allclose(run.optimal_reward, sd.optima(inside).value)
+    np.testing.assert_allclose(run.truth.optimal_reward, sd.optima(inside).value)
     # The same trajectories, handed to a learner in a loop of one's own.
     own = agent.fresh()
     children = np.random.SeedSequence(3).spawn(2)
@@ -483,13 +484,15 @@ def test_regret_is_exact_where_the_truth_is_known():
     for m in range(40):
         policy = np.asarray(own.begin_episode(world.thresholds[m]))
         exact = sd.evaluate(inside.at(m), policy)
-        np.testing.assert_allclose(exact, [run.reward[m], *run.utility[m]], atol=1e-12)
+        np.testing.assert_allclose(
+            exact, [run.outcome.reward[m], *run.outcome.utility[m]], atol=1e-12
+        )
         path = play_episode(
             world, m, lambda h, x, m=m: own.engine.act(h, x, u[m, h]), seed if m == 0 else None
         )
         own.end_episode(path.states, path.actions, path.values[0], path.values[1:])
-        np.testing.assert_array_equal(own.mu, run.mu[m])
-        np.testing.assert_array_equal(path.values.sum(axis=1), run.observed[m])
+        np.testing.assert_array_equal(own.mu, run.trace["mu"][m])
+        np.testing.assert_array_equal(path.values.sum(axis=1), run.outcome.observed[m])
 
 
 def test_an_id_of_ours_is_made_with_its_episodes():
@@ -516,8 +519,8 @@ def test_whatever_changes_our_environment_makes_the_truth_unknown(changed):
     assert world.truth is None
     assert world.S == 3
     run = sd.simulate(world, agent_for(world), 1)
-    assert not run.truth_known
-    assert np.isfinite(run.observed).all()
+    assert not run.truth.known
+    assert np.isfinite(run.outcome.observed).all()
 
 
 def test_after_its_last_episode_our_environment_stands_still():
@@ -588,7 +591,9 @@ def test_the_page_shows_what_was_observed_and_hides_what_is_unknown(tmp_path, K)
     for plot in plots.all_plots(run):
         assert not any(np.isnan(np.asarray(line.y, float)).any() for line in plot.figure.data)
     reward = next(plots.all_plots(run)).figure.data[0]
-    np.testing.assert_allclose(reward.y[-1], run.reward[-3:].mean())  # a hundredth of the run
+    np.testing.assert_allclose(
+        reward.y[-1], run.outcome.reward[-3:].mean()
+    )  # a hundredth of the run
     text = run.report(tmp_path / "page.html").read_text(encoding="utf-8")
     page = text[text.rindex("<body>") :]
     assert "Dynamic regret" not in page
@@ -597,17 +602,17 @@ def test_the_page_shows_what_was_observed_and_hides_what_is_unknown(tmp_path, K)
     assert "the regret, is unknown" in page
 
 
-def test_the_sentence_says_what_was_observed():
+def test_headline_of_an_observed_run():
     run = sd.simulate(walk(M=40), agent_for(walk(M=40)))
-    n, K = run.utility.shape
+    n, K = run.outcome.utility.shape
     safe = sd.Run(**vars(run) | {"utility": np.full((n, K), 4.001), "reward": np.full(n, 1.5)})
-    assert words.sentence(safe) == (
+    assert summary_text.headline(safe) == (
         "In 40 episodes propd-ppo earned 1.5 reward per episode, 1.5 in the last tenth of them. "
-        "The constraint was met in the long run: 4.001 utility per episode observed, 4 asked."
+        "The constraint was met in the long run: 4.001 utility per episode observed, 4 required."
     )
     unsafe = sd.Run(**vars(safe) | {"utility": np.full((n, K), 3.5)})
-    assert words.sentence(unsafe).endswith(
-        "The constraint was missed in the long run: 3.5 utility per episode observed, 4 asked."
+    assert summary_text.headline(unsafe).endswith(
+        "The constraint was missed in the long run: 3.5 utility per episode observed, 4 required."
     )
 
 

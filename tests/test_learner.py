@@ -98,13 +98,13 @@ def test_own_loop_and_simulation_are_bit_identical(noisy, feed):
     agent = build(world, "slater", "practical", L=60, W=90, alpha=0.4, eta=0.3, feed=feed)
     run = sd.simulate(world, agent, seed=11, noisy=noisy)
     for m, (policy, mu, estimates, observed) in enumerate(own_loop(world, agent, 11, noisy)):
-        assert mu.tolist() == run.mu[m].tolist()
-        assert estimates[0] == run.estimated_reward[m]
-        assert estimates[1:].tolist() == run.estimated_utility[m].tolist()
-        assert observed.tolist() == run.observed[m].tolist()
+        assert mu.tolist() == run.trace["mu"][m].tolist()
+        assert estimates[0] == run.trace["estimated_reward"][m]
+        assert estimates[1:].tolist() == run.trace["estimated_utility"][m].tolist()
+        assert observed.tolist() == run.outcome.observed[m].tolist()
         values = sd.evaluate(world.at(m), np.asarray(policy))
-        np.testing.assert_allclose(values[0], run.reward[m], atol=1e-12)
-        np.testing.assert_allclose(values[1:], run.utility[m], atol=1e-12)
+        np.testing.assert_allclose(values[0], run.outcome.reward[m], atol=1e-12)
+        np.testing.assert_allclose(values[1:], run.outcome.utility[m], atol=1e-12)
 
 
 def test_policy_view_agrees_with_its_dense_form():
@@ -127,12 +127,12 @@ def test_printed_constants_leave_the_policy_uniform_and_the_user_is_told():
         world, sd.Slater(0.5), mode="printed", budgets=sd.budgets(world)
     )
     run = sd.simulate(world, agent, measure_every=500)
-    np.testing.assert_allclose(run.reward, run.baseline_reward, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(run.outcome.reward, run.truth.baseline_reward, rtol=0, atol=1e-12)
     # V_g^0 = 0 is printed, so the first dual step is spurious (E5); then μ returns to 0 and stays.
-    first = agent.settings.eta * world.thresholds[0]
-    np.testing.assert_allclose(run.mu[0], first, rtol=1e-12)
-    assert (run.mu[1:] == 0).all()
-    assert (run.at_cap == 1).all()
+    first = agent.hyperparameters.eta * world.thresholds[0]
+    np.testing.assert_allclose(run.trace["mu"][0], first, rtol=1e-12)
+    assert (run.trace["mu"][1:] == 0).all()
+    assert (run.trace["at_cap"] == 1).all()
     note = " ".join(run.summary()["notes"])
     assert "bonus is vacuous" in note
     assert "practical" in note
@@ -155,16 +155,16 @@ def bandit(A, mu, alpha):
     world = small_world(M=10, S=1, A=A, H=1)
     agent = sd.PROPDPPO.for_problem(world, sd.Slater(0.4), L=10**9, W=10**9, alpha=alpha)
     agent.begin_episode(world.thresholds[0])
-    agent.end_episode([0], [0], [0.5], [0.5])
-    agent.memory.mu[0] = mu
+    agent.end_episode(sd.Trajectory([0], [0], [0.5], [0.5]))
+    agent.memory.dual.mu[0] = mu
     return agent
 
 
 def improve(agent, q_r, q_g):
-    agent.memory.q[0, 0, :, 0] = q_r
-    agent.memory.q[1, 0, :, 0] = q_g
-    learner.begin(1, agent.settings, agent.memory)
-    return agent.memory.pi[0, :, 0].copy()
+    agent.memory.values.q[0, 0, :, 0] = q_r
+    agent.memory.values.q[1, 0, :, 0] = q_g
+    learner.begin(False, False, 1.0, False, agent.hyperparameters, agent.memory)
+    return agent.memory.policy.pi[0, :, 0].copy()
 
 
 def test_log_policy_keeps_what_the_exact_formula_keeps_at_mu_1e6():
@@ -193,29 +193,30 @@ def test_an_underflowed_action_comes_back():
     for _ in range(1000):
         pi = improve(agent, [0.0, 0.0, 0.0], [0.0, 1.0, 0.5])
     np.testing.assert_allclose(pi, 1 / 3, rtol=1e-12)
-    assert np.isfinite(agent.memory.logit).all()
+    assert np.isfinite(agent.memory.policy.logit).all()
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.floats(-1000, 0), min_size=1, max_size=40))
 def test_exponentials_to_the_last_digit(numbers):
     memory = with_room(make_memory(1, 64, 1, 1, 2, np.eye(64)[0]), 64)
-    memory.pi[0, 0, : len(numbers)] = numbers
+    memory.policy.pi[0, 0, : len(numbers)] = numbers
     learner.exponentials.py_func(0, 0, len(numbers), memory)
-    found = memory.pi[0, 0, : len(numbers)]
+    found = memory.policy.pi[0, 0, : len(numbers)]
     normal = np.array(numbers) > -708
     np.testing.assert_allclose(found[normal], np.exp(numbers)[normal], rtol=5e-16)
     assert (found[~normal] < 1e-300).all()
 
 
+@pytest.mark.slow
 def test_a_million_episodes_stay_finite():
     world = sd.problems.make("random", episodes=1_000_000, states=2, actions=2, horizon=2)
     agent = sd.PROPDPPO.for_problem(world, sd.LocalBudgets(), alpha=5.0, eta=1.0, xi=0.0)
     run = sd.simulate(world, agent, measure_every=10_000)
-    for name in ("reward", "utility", "mu", "estimated_reward", "estimated_utility"):
-        assert np.isfinite(getattr(run, name)).all(), name
-    assert (run.reward >= 0).all()
-    assert (run.utility <= 2).all()
+    for name, values in run.columns().items():
+        assert np.isfinite(values).all(), name
+    assert (run.outcome.reward >= 0).all()
+    assert (run.outcome.utility <= 2).all()
 
 
 # ---------------------------------------------------------------- a user's own loop
@@ -249,8 +250,8 @@ def test_end_episode_refuses_what_is_not_an_episode(call, error, sentence):
     agent.begin_episode(world.thresholds[0])
     good = dict(states=[0, 1, 2], actions=[0, 1, 2], rewards=[0.1] * 3, utilities=[[0.2] * 3])
     with pytest.raises(error, match=sentence):
-        agent.end_episode(**{**good, **call})
-    agent.end_episode(**good)  # nothing was lost by the refusal
+        agent.end_episode(sd.Trajectory(**{**good, **call}))
+    agent.end_episode(sd.Trajectory(**good))  # nothing was lost by the refusal
     assert agent.episode == 1
 
 
@@ -260,13 +261,13 @@ def test_calls_out_of_order_are_refused():
     with pytest.raises(RuntimeError, match="before begin_episode"):
         agent.act(0, 0)
     with pytest.raises(RuntimeError, match="before begin_episode"):
-        agent.end_episode([0] * 3, [0] * 3, [0] * 3, [[0] * 3])
+        agent.end_episode(sd.Trajectory([0] * 3, [0] * 3, [0] * 3, [[0] * 3]))
     agent.begin_episode(world.thresholds[0])
     with pytest.raises(RuntimeError, match="called twice"):
         agent.begin_episode(world.thresholds[0])
     with pytest.raises(ValueError, match=r"state must be an integer in \[0, 3\]; got 4"):
         agent.act(0, 4)
-    agent.end_episode([0] * 3, [0] * 3, [0] * 3, [[0] * 3])
+    agent.end_episode(sd.Trajectory([0] * 3, [0] * 3, [0] * 3, [[0] * 3]))
     with pytest.raises(RuntimeError, match="M = 1 episodes"):
         agent.begin_episode(world.thresholds[0])
 
@@ -294,11 +295,11 @@ def test_a_copied_learner_goes_on_as_the_original(duplicate):
         rewards, utilities = rng.random(4), rng.random((1, 4))
         for agent in twins:
             agent.begin_episode(world.thresholds[m])
-            agent.end_episode(states, actions, rewards, utilities)
-    for name in ("q", "pi", "mu", "v_start", "visits"):
-        np.testing.assert_array_equal(
-            getattr(twins[0].memory, name), getattr(twins[1].memory, name), err_msg=name
-        )
+            agent.end_episode(sd.Trajectory(states, actions, rewards, utilities))
+    one, other = (agent.state() for agent in twins)
+    assert one.keys() == other.keys()
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
 
 
 @settings(max_examples=25, deadline=None)
@@ -315,7 +316,7 @@ def test_room_made_in_any_portions_changes_nothing(portions, seed):
         policies = []
         for agent in agents:
             policies.append(np.asarray(agent.begin_episode(world.thresholds[m])))
-            agent.end_episode(states, actions, rewards, utilities)
+            agent.end_episode(sd.Trajectory(states, actions, rewards, utilities))
         np.testing.assert_array_equal(*policies)
         np.testing.assert_array_equal(agents[0].q(), agents[1].q())
 
@@ -330,11 +331,10 @@ def test_policy_refuses_what_is_not_there():
 
 def test_a_restart_forgets_every_digit_of_the_log_policy():
     agent = bandit(3, 1e6, 1.0)
-    agent.memory.logit[:] = 1e12
-    agent.memory.logit_low[:] = 1e-5
-    shorter = agent.settings._replace(L=5)
-    learner.begin(5, shorter, agent.memory)
-    agent.memory.q[:] = 0.5
-    learner.begin(6, shorter, agent.memory)
-    assert agent.memory.pi[0, :, 0].tolist() == [1 / 3] * 3
-    assert not agent.memory.logit[0, :, 0].any()
+    agent.memory.policy.logit[:] = 1e12
+    agent.memory.policy.logit_low[:] = 1e-5
+    learner.begin(False, False, 1.0, True, agent.hyperparameters, agent.memory)
+    agent.memory.values.q[:] = 0.5
+    learner.begin(False, False, 1.0, False, agent.hyperparameters, agent.memory)
+    assert agent.memory.policy.pi[0, :, 0].tolist() == [1 / 3] * 3
+    assert not agent.memory.policy.logit[0, :, 0].any()

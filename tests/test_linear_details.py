@@ -30,7 +30,7 @@ def distinct(shape, low, high, seed):
 
 def with_distinct_terms(agent, LV=True, spreads=True):
     """The learner with LV and spreads that differ in every block, step and constraint."""
-    (blocks, K, H), changes = agent.settings.LV.shape, {}
+    (blocks, K, H), changes = agent.hyperparameters.LV.shape, {}
     if LV:
         changes["LV"] = distinct((blocks, K, H), 0.01, 0.3, 0)
     if spreads:
@@ -45,7 +45,7 @@ def test_agrees_with_twin_where_local_variation_does_not_saturate(kind, LV, spre
     world = linear_world(M=24, K=2, H=3) if kind == "finite" else box_world(M=24, K=2, H=3)
     agree = assert_agrees_with_linear_twin if kind == "finite" else assert_agrees_with_box_twin
     agent = with_distinct_terms(build_linear(world, W=7, L=9, bonus_scale=0.02), LV, spreads)
-    assert agent.settings.LV.shape == (4, 2, 3)
+    assert agent.hyperparameters.LV.shape == (4, 2, 3)
     agree(world, agent)
     caps = np.arange(3, 0, -1.0)[:, None, None]
     assert (agent.q() < caps).all()
@@ -109,8 +109,8 @@ def test_a_restart_of_both_parts_leaves_nothing_but_the_dual(kind):
             np.testing.assert_array_equal(
                 getattr(old.memory, name), getattr(new.memory, name), err_msg=name
             )
-    assert np.abs(old.memory.logit_low).max() > 0  # otherwise keeping it could not show
-    assert kind == "one-hot" or np.abs(old.memory.gram_r_low).max() > 0
+    assert np.abs(old.memory.policy.logit_low).max() > 0  # otherwise keeping it could not show
+    assert kind == "one-hot" or np.abs(old.memory.window.gram_r_low).max() > 0
 
 
 # ---------------------------------------------------------------- what is learnt
@@ -138,17 +138,21 @@ def test_without_bonus_and_ridge_the_coefficients_of_a_still_world_are_recovered
     psi, phi = dense_features(world)
     for c in range(2):
         for h in range(H - 1):
-            inverse = np.linalg.inv(memory.gram[c, h] + np.triu(memory.gram[c, h], 1).T)
+            inverse = np.linalg.inv(
+                memory.window.gram[c, h] + np.triu(memory.window.gram[c, h], 1).T
+            )
             sigma = (H - 1 - h) / 2
-            off = memory.w[c, h] - world.theta[0, h]
+            off = memory.values.w[c, h] - world.theta[0, h]
             assert (np.abs(off) <= 5 * sigma * np.sqrt(np.diag(inverse))).all()
             assert np.abs(off).max() < 0.08
             # φ^m of this very step, from V^m of the next: what Q was made of.
-            ahead = np.einsum("xayd,y->xad", psi[h], memory.v[c, h + 1])
+            ahead = np.einsum("xayd,y->xad", psi[h], memory.values.v[c, h + 1])
             np.testing.assert_allclose(ahead @ off, 0, atol=0.05)
         signal = world.theta_r[0] if c == 0 else world.theta_g[0, 0]
         for h in range(H):  # rewards are seen without noise
-            np.testing.assert_allclose(phi[h] @ memory.u[c, h], phi[h] @ signal[h], atol=1e-5)
+            np.testing.assert_allclose(
+                phi[h] @ memory.values.u[c, h], phi[h] @ signal[h], atol=1e-5
+            )
 
 
 def own_loop_keeping(world, agent):
@@ -182,10 +186,10 @@ def test_repaired_spreads_cover_a_utility_that_rises_within_the_window(seed, mov
     above = {}
     for knowledge in ("local-budgets", "slater"):
         agent = build_linear(world, knowledge, W=M, L=M, bonus_scale=0.0, lam=1e-3, alpha=0.0)
-        assert max(agent.settings.beta.max(), agent.settings.beta_r.max()) == 0
+        assert max(agent.hyperparameters.beta.max(), agent.hyperparameters.beta_r.max()) == 0
         run = sd.simulate(world, agent, seed=seed)
-        above[knowledge] = (run.estimated_utility - run.utility)[M // 2 :]
-        assert run.estimated_utility[M // 2 :].max() < 0.9 * world.H  # far from saturated
+        above[knowledge] = (run.trace["estimated_utility"] - run.outcome.utility)[M // 2 :]
+        assert run.trace["estimated_utility"][M // 2 :].max() < 0.9 * world.H  # far from saturated
     assert (above["local-budgets"] > 0).all()
     assert (above["slater"] < 0).mean() > 0.95  # the control: no spreads, no optimism
 
@@ -209,7 +213,10 @@ def test_agrees_with_twin_on_duplicated_features(lam):
     world = doubled(linear_world(M=25, K=2, drift="linear"))
     agent = build_linear(world, W=25, L=9, lam=lam)
     assert_agrees_with_linear_twin(world, agent, tolerance=1e-7)
-    for gram, d in ((agent.memory.gram[1, 0], world.d1), (agent.memory.gram_r[0], world.d2)):
+    for gram, d in (
+        (agent.memory.window.gram[1, 0], world.d1),
+        (agent.memory.window.gram_r[0], world.d2),
+    ):
         full = np.triu(gram) + np.triu(gram, 1).T
         assert np.linalg.matrix_rank(full - lam * np.eye(d), tol=1e-9) <= d // 2
 
@@ -272,11 +279,11 @@ def test_a_pivot_that_vanishes_between_scheduled_refreshes_is_told():
     world = linear_world(M=5)
     agent = build_linear(world, W=5, L=5)
     agent.begin_episode(world.thresholds[0])
-    agent.memory.factor[0, 0, 1, 1] = 1e9  # nearly singular, and
-    agent.memory.gram[0, 0, 0, 0] = -1e3  # sums that no data have
+    agent.memory.window.factor[0, 0, 1, 1] = 1e9  # nearly singular, and
+    agent.memory.window.gram[0, 0, 0, 0] = -1e3  # sums that no data have
     agent.end_episode([0, 1, 2], [0, 1, 2], np.full(3, 0.5), np.full(3, 0.5))
-    assert agent.memory.residual[0] == np.inf
-    assert np.isfinite(agent.memory.factor).all()
+    assert agent.memory.window.residual[0] == np.inf
+    assert np.isfinite(agent.memory.window.factor).all()
 
 
 # ---------------------------------------------------------------- replay on a box
@@ -310,7 +317,7 @@ def test_replay_keeps_the_digits_of_a_sum_that_reaches_a_million():
         agent.begin_episode([0.99])
         agent.end_episode([0.3], [1], [0.5], [0.0])
     table = np.asarray(agent.begin_episode([0.99]))[0]
-    logits = agent.memory.logit[0]
+    logits = agent.memory.policy.logit[0]
     assert np.abs(logits).max() > 1e6
     assert 0.1 < table[0, 1] < 0.49
     found = agent.engine.policy_at(0, world.box.points)

@@ -87,14 +87,14 @@ def test_agrees_with_twin_on_rank_deficient_data(lam):
 
     agent = build(world, W=30, L=10, lam=lam)
     assert_agrees_with_linear_twin(world, agent, draw=draw)
-    assert np.linalg.matrix_rank(agent.memory.gram[0, 0] - lam * np.eye(world.d1)) <= 3
+    assert np.linalg.matrix_rank(agent.memory.window.gram[0, 0] - lam * np.eye(world.d1)) <= 3
 
 
 def test_agrees_with_twin_across_a_refresh_of_the_factors():
     world = linear_world(M=300, S=3, A=2, H=2, drift="linear")
     agent = build(world, W=300, L=60)
     assert_agrees_with_linear_twin(world, agent)
-    assert 0 < agent.memory.residual[0] < 1e-12
+    assert 0 < agent.memory.window.residual[0] < 1e-12
 
 
 @given(
@@ -128,13 +128,13 @@ def test_own_loop_and_simulation_are_bit_identical(noisy, rewards, monkeypatch):
     caps, end = [], LinearEngine.end
     monkeypatch.setattr(LinearEngine, "end", lambda *all_: caps.append(end(*all_)))
     for m, (policy, mu, estimates, observed) in enumerate(own_loop(world, agent, 3, noisy)):
-        np.testing.assert_array_equal(run.mu[m], mu)
-        assert run.estimated_reward[m] == estimates[0]
-        np.testing.assert_array_equal(run.observed[m], observed)
+        np.testing.assert_array_equal(run.trace["mu"][m], mu)
+        assert run.trace["estimated_reward"][m] == estimates[0]
+        np.testing.assert_array_equal(run.outcome.observed[m], observed)
         values = sd.evaluate(world.at(m), np.asarray(policy))
-        np.testing.assert_allclose(run.reward[m], values[0], atol=1e-12)
-        assert run.at_cap[m] == caps[m] / (world.H * (1 + world.K))
-    assert 0 < np.mean(run.at_cap) < 1
+        np.testing.assert_allclose(run.outcome.reward[m], values[0], atol=1e-12)
+        assert run.trace["at_cap"][m] == caps[m] / (world.H * (1 + world.K))
+    assert 0 < np.mean(run.trace["at_cap"]) < 1
 
 
 def test_measured_numbers_are_those_of_the_same_world_as_a_table():
@@ -142,11 +142,11 @@ def test_measured_numbers_are_those_of_the_same_world_as_a_table():
     world = table.as_linear_kernel()
     run = sd.simulate(world, build(world, W=30, L=20))
     truth = sd.optima(table)
-    np.testing.assert_allclose(run.optimal_reward, truth.value, atol=1e-12)
-    np.testing.assert_allclose(run.gamma, truth.gamma, atol=1e-12)
+    np.testing.assert_allclose(run.truth.optimal_reward, truth.value, atol=1e-12)
+    np.testing.assert_allclose(run.truth.gamma, truth.gamma, atol=1e-12)
     uniform = np.full((1, table.H, table.S, table.A), 1 / table.A)
     expected = sd.oracles.evaluate_episodes(table, np.arange(60), uniform)
-    np.testing.assert_allclose(run.baseline_reward, expected[:, 0], atol=1e-12)
+    np.testing.assert_allclose(run.truth.baseline_reward, expected[:, 0], atol=1e-12)
 
 
 @pytest.mark.parametrize("how", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
@@ -169,7 +169,7 @@ def test_a_copy_goes_on_exactly_like_the_original(how):
         rng.bit_generator.state = state
         step(other, m)
     np.testing.assert_array_equal(agent.q(), other.q())
-    np.testing.assert_array_equal(agent.memory.pi, other.memory.pi)
+    np.testing.assert_array_equal(agent.memory.policy.pi, other.memory.policy.pi)
 
 
 def test_memory_does_not_grow_with_the_window():
@@ -249,12 +249,12 @@ def test_own_loop_and_simulation_on_a_box_are_bit_identical(noisy, K, n):
         learner.end_episode(states, actions, values[0], values[1:])
         if m % every == 0:
             i = m // every
-            np.testing.assert_array_equal(run.mu[i], learner.mu)
-            assert run.estimated_reward[i] == learner.estimates[0]
-            np.testing.assert_array_equal(run.estimated_utility[i], learner.estimates[1:])
-            np.testing.assert_array_equal(run.observed[i], values.sum(axis=1))
-            assert run.at_cap[i] == caps[m] / (H * (1 + K))
-    assert run.at_cap.min() < run.at_cap.max()
+            np.testing.assert_array_equal(run.trace["mu"][i], learner.mu)
+            assert run.trace["estimated_reward"][i] == learner.estimates[0]
+            np.testing.assert_array_equal(run.trace["estimated_utility"][i], learner.estimates[1:])
+            np.testing.assert_array_equal(run.outcome.observed[i], values.sum(axis=1))
+            assert run.trace["at_cap"][i] == caps[m] / (H * (1 + K))
+    assert run.trace["at_cap"].min() < run.trace["at_cap"].max()
 
 
 def replayed(world, episodes, **overrides):
@@ -316,9 +316,9 @@ def test_run_on_a_box_says_what_its_discretisation_costs():
         for m in cost["episodes"]:
             (reward, *utilities), best = measured_naively(fine, m, policies[m])
             change.append([
-                best - run.optimal_reward[m], reward - run.reward[m],
-                (best - reward) - (run.optimal_reward[m] - run.reward[m]),
-                np.abs(utilities - run.utility[m]).max(),
+                best - run.truth.optimal_reward[m], reward - run.outcome.reward[m],
+                (best - reward) - (run.truth.optimal_reward[m] - run.outcome.reward[m]),
+                np.abs(utilities - run.outcome.utility[m]).max(),
             ])  # fmt: skip
         wanted = np.abs(change).max(axis=0)
         found = [cost[name] for name in ("optimal_reward", "reward", "regret", "utility")]
@@ -367,7 +367,7 @@ def test_vacuous_constants_of_theorem_1_are_told_with_their_numbers():
     assert agent.parameters.source == "Theorem 1"
     notes = " ".join(sd.simulate(world, agent).notes())
     assert "W = 0.471 (unrounded)" in notes
-    assert f"beta = {agent.settings.beta[0]:.3g}" in notes
+    assert f"beta = {agent.hyperparameters.beta[0]:.3g}" in notes
     wide = build(world, "local-budgets", "printed", W=100, bonus_scale=1.0, lam=1.0)
     notes = " ".join(sd.simulate(world, wide).notes())
     assert f"LV = {wide.settings.LV.max():.3g}" in notes
@@ -423,7 +423,7 @@ def test_a_box_made_of_densities_can_be_pickled_in_mid_run():
         step(agent, m, episodes[m])
         step(other, m, episodes[m])
     np.testing.assert_array_equal(agent.q(), other.q())
-    np.testing.assert_array_equal(agent.memory.pi, other.memory.pi)
+    np.testing.assert_array_equal(agent.memory.policy.pi, other.memory.policy.pi)
 
 
 def test_a_policy_that_is_always_uniform_is_told():

@@ -208,7 +208,7 @@ def lists():
 
 
 LISTS = {
-    "no arrays": (SuccessorFeatures(None, None, None), "psi.offsets must be an array of shape"),
+    "no arrays": (SuccessorFeatures(None, None, None), "psi.offsets must be an array of numbers;"),
     "text": (lists()._replace(offsets="all"), "psi.offsets must be an array of numbers; got str"),
     "ragged": (lists()._replace(states=[[0], [1, 2]]), "psi.states must be an array of numbers;"),
     "empty": (lists()._replace(states=[]), "psi.states must be an array of shape (states,);"),

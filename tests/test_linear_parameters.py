@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import safedrift as sd
+from safedrift.learners.propd_ppo import Dimensions, theorem1, theorem2, theorem4, tune
 from safedrift.learners.propd_ppo.components import LeastSquaresEvaluation, describe
-from safedrift.learners.propd_ppo.linear_parameters import Dimensions, remarks, theorem1, theorem2
-from safedrift.learners.propd_ppo.parameters import theorem4, tune
+from safedrift.learners.propd_ppo.linear_remarks import remarks
 
 # Chosen so that every root is a short number: √M = 64, √d = 4, √d B_Δ + B_* = 4·4 + 11 = 27.
 SIZES = sd.Sizes(M=4096, H=2, S=5, A=3, K=1)
@@ -606,9 +606,10 @@ def tuned(**more):
         (tuned(overrides={"lam": 0}), ValueError, "lam must be > 0"),
         (tuned(overrides={"lam": 0.0}), ValueError, "lam must be > 0"),
         (tuned(overrides={"beta": 1.0}), ValueError, "override must be one of"),
-        (tuned(overrides={"bonus_scale": -1}), ValueError, "bonus_scale must be >= 0; got -1"),
+        (tuned(overrides={"bonus_scale": -1}), ValueError, r"bonus_scale must be in \[0,"),
         (tuned(overrides={"bonus_scale": np.inf}, mode="printed", budgets=BUDGETS), ValueError,
-         "beta must be finite"),
+         r"bonus_scale must be in \[0, 1e\+06\]; got inf"),
+        (tuned(rho=9), ValueError, r"rho must be in \[1/3, 1/2\]; got 9"),
         (lambda: theorem1(FIVE, EIGHT, sd.Slater(1), BUDGETS, mode="printed"), TypeError,
          "knowledge must be a LocalBudgets; got Slater"),
         (lambda: theorem2(FIVE, EIGHT, sd.LocalBudgets(), BUDGETS, mode="printed"), TypeError,

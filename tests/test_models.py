@@ -245,15 +245,21 @@ def test_successors_may_come_in_any_order():
 
 
 def test_costs_with_limits_become_utilities_with_thresholds():
-    costs = np.array([0.0, 0.25, 1.0]).reshape(1, 1, 3, 1)
-    utilities, thresholds = from_costs(costs, np.array([1.5]), 4)
+    costs = np.broadcast_to(np.array([0.0, 0.25, 1.0])[:, None], (1, 4, 3, 1))
+    utilities, thresholds = from_costs(costs, np.array([1.5]))
     np.testing.assert_array_equal(utilities, 1 - costs)
     np.testing.assert_array_equal(thresholds, [2.5])
 
 
+def test_limits_may_differ_from_episode_to_episode():
+    limits = np.array([[0.0, 1.0], [0.5, 2.5]])  # (M, K)
+    _, thresholds = from_costs(np.zeros((2, 3, 1, 1)), limits)
+    np.testing.assert_array_equal(thresholds, 3 - limits)
+
+
 @given(npst.arrays(float, (2, 3, 2, 2), elements=st.floats(0, 1)), st.floats(0, 2.999))
 def test_cost_within_limit_means_utility_above_threshold(costs, limit):
-    utilities, thresholds = from_costs(costs, np.full(2, limit), 3)
+    utilities, thresholds = from_costs(costs, np.full(2, limit))
     path = costs[:, :, 0, 0].sum(axis=1)  # cost of three steps in one state
     utility = utilities[:, :, 0, 0].sum(axis=1)
     np.testing.assert_allclose(utility - thresholds, limit - path, atol=1e-12)
@@ -262,7 +268,26 @@ def test_cost_within_limit_means_utility_above_threshold(costs, limit):
 @pytest.mark.parametrize("limit", [3.0, -0.1, np.nan])
 def test_limits_outside_the_horizon_are_refused(limit):
     message = f"limits must be in [0, H) = [0, 3); got {limit} at index 1"
-    assert_refused(ValueError, message, from_costs, np.zeros((2, 3, 1, 1)), [1.0, limit], 3)
+    assert_refused(ValueError, message, from_costs, np.zeros((2, 3, 1, 1)), [1.0, limit])
+
+
+def test_the_horizon_is_that_of_the_costs():
+    # It used to be an argument, and a wrong one changed the limit: H = 5 gave a threshold of 3.
+    costs = np.ones((1, 3, 1, 1))
+    with pytest.raises(TypeError):
+        from_costs(costs, [2.0], 5)
+    assert from_costs(costs, [2.0])[1] == 1.0
+
+
+@pytest.mark.parametrize("limits", [[1.0], [1.0, 1.0, 1.0], 1.0, [[1.0], [1.0]]])
+def test_there_is_one_limit_for_each_cost(limits):
+    message = f"limits must be one for each of the K = 2 costs; got shape {np.shape(limits)}"
+    assert_refused(ValueError, message, from_costs, np.zeros((2, 3, 1, 1)), limits)
+
+
+def test_costs_without_a_step_axis_are_refused():
+    message = "costs must be an array of shape (K, H, S, A); got shape (3, 1, 1)"
+    assert_refused(ValueError, message, from_costs, np.zeros((3, 1, 1)), [1.0])
 
 
 # ---------------------------------------------------------------- drifting worlds: refused

@@ -1,11 +1,14 @@
 """Theorem parameters: the printed formulas by hand, the repairs, and what is refused."""
 
+import json
+
 import numpy as np
 import pytest
 
 import safedrift as sd
+from safedrift.learners.propd_ppo import Dimensions, Parameters, theorem3, theorem4, tune
 from safedrift.learners.propd_ppo.components import BernsteinBonus, CountBonus
-from safedrift.learners.propd_ppo.parameters import theorem3, theorem4, tune
+from safedrift.learners.propd_ppo.parameters import MODES
 
 SIZES = sd.Sizes(M=2000, H=5, S=5, A=3, K=1)
 BUDGETS = sd.Budgets(P=4.0, r=2.0, g=2.0, star=19.0)  # B_Δ = 8, B_Δ + B_* = 27
@@ -261,10 +264,73 @@ def test_theorems_know_their_modes(theorem):
         (
             lambda: tune(SIZES, sd.Slater(1), overrides={"bonus_scale": np.inf}),
             ValueError,
-            "c must",
+            r"bonus_scale must be in \[0, 1e\+06\]; got inf",
+        ),
+        (lambda: tune(SIZES, sd.Slater(1), rho=9), ValueError, r"rho must be in \[1/3, 1/2\]"),
+        (lambda: tune(SIZES, sd.Slater(1), rho=np.nan), ValueError, "rho must be a number; got na"),
+        (
+            lambda: theorem3(SIZES, sd.Slater(1), BUDGETS, mode="printed"),
+            TypeError,
+            "knowledge must be a LocalBudgets; got Slater",
+        ),
+        (
+            lambda: theorem4(SIZES, sd.LocalBudgets(), BUDGETS, mode="printed"),
+            TypeError,
+            "knowledge must be a Slater; got LocalBudgets",
+        ),
+        (
+            lambda: theorem4(SIZES, sd.Slater(1), BUDGETS, mode="printed", noisy=1),
+            TypeError,
+            "noisy must be a bool; got int",
+        ),
+        (
+            lambda: sd.LocalBudgets("a"),
+            TypeError,
+            "transitions must be a number or an array of numbers; got str",
+        ),
+        (lambda: sd.LocalBudgets(0.1, ["0.2"]), TypeError, "utilities must be a number or an arr"),
+        (lambda: sd.LocalBudgets(None), TypeError, "transitions must be a number .*; got NoneType"),
+        (
+            lambda: sd.LocalBudgets(0.1, [0.1, np.nan]),
+            ValueError,
+            "utilities must be finite and >= 0; got nan at index 1",
         ),
     ],
 )
 def test_refused_too(call, error, sentence):
     with pytest.raises(error, match=sentence):
         call()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("noisy", [False, True])
+def test_every_theorem_keeps_what_it_was_told(mode, noisy):
+    """Called directly, a theorem records noise and budgets as `tune` does."""
+    even, gap, sizes = sd.LocalBudgets(1e-3, 1e-3), sd.Slater(0.5), Dimensions(4, 3)
+    common = {"mode": mode, "noisy": noisy}
+    pairs = [
+        (sd.theorem1(SIZES, sizes, even, BUDGETS, **common),
+         tune(SIZES, even, BUDGETS, dimensions=sizes, **common)),
+        (sd.theorem2(SIZES, sizes, gap, BUDGETS, **common),
+         tune(SIZES, gap, BUDGETS, dimensions=sizes, **common)),
+        (theorem3(SIZES, even, BUDGETS, **common), tune(SIZES, even, BUDGETS, **common)),
+        (theorem4(SIZES, gap, BUDGETS, **common), tune(SIZES, gap, BUDGETS, **common)),
+    ]  # fmt: skip
+    for direct, tuned in pairs:
+        assert direct.noisy is noisy, direct.source
+        assert direct.budgets == BUDGETS
+        assert direct.record() == tuned.record()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("dimensions", [None, Dimensions(4, 3)])
+@pytest.mark.parametrize("knowledge", [sd.Slater(0.5), sd.LocalBudgets(1e-3, 1e-3)])
+def test_recorded_parameters_are_read_again(mode, dimensions, knowledge):
+    chosen = {"W": 70, "alpha": 0.2, "bonus_scale": 0.5}
+    found = tune(
+        SIZES, knowledge, BUDGETS, mode=mode, dimensions=dimensions, noisy=True, overrides=chosen
+    )
+    text = json.dumps(found.record())
+    again = Parameters.from_record(json.loads(text), SIZES)
+    assert json.dumps(again.record()) == text
+    assert again.evaluation.LV.shape == (29, 1, 5)

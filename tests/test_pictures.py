@@ -1,4 +1,4 @@
-"""Pictures of worlds: what is drawn comes from the right arrays, and something is drawn."""
+"""Pictures of worlds show the right arrays."""
 
 import re
 
@@ -17,18 +17,18 @@ from safedrift.experiments.snapshots import (
     representative_snapshots,
 )
 from safedrift.problems import PROBLEMS, display, make
-from safedrift.reports import world_pictures as pictures
+from safedrift.reports import world_pictures
 from safedrift.reports.world_pictures import draw_world
 
 M = 40
-TRADES = [name for name in PROBLEMS if name not in ("random", "adversary", "stationary")]
+NAMED = [name for name in PROBLEMS if name not in ("random", "adversary", "stationary")]
 
 
 @pytest.fixture
 def figures(monkeypatch):
     """Figures as they are when they are saved."""
     kept = []
-    monkeypatch.setattr(pictures, "_save", lambda figure, path: kept.append(figure))
+    monkeypatch.setattr(world_pictures, "_save", lambda figure, path: kept.append(figure))
     return kept
 
 
@@ -36,11 +36,11 @@ def panels(figure, text):
     return [ax for ax in figure.axes if text in (ax.get_title(loc="left"), ax.get_ylabel())]
 
 
-# ---------------------------------------------------------------- looks
+# ---------------------------------------------------------------- displays
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_look_fits_its_world(name):
+def test_display_fits_its_world(name):
     world = make(name, episodes=M)
     seen = display(world)
     assert isinstance(seen, Display)
@@ -62,8 +62,8 @@ def test_look_fits_its_world(name):
     assert seen.times is None or seen.times.shape == (world.H,)
 
 
-@pytest.mark.parametrize("name", TRADES)
-def test_telling_episodes_are_different_worlds(name):
+@pytest.mark.parametrize("name", NAMED)
+def test_representative_episodes_are_different_worlds(name):
     world = make(name, episodes=M)
     _, version = world.distinct
     assert len(set(version[representative_episodes(world)])) == len(display(world).snapshots)
@@ -81,14 +81,14 @@ def test_maps_show_start_goal_and_hazards_where_the_world_has_them(name):
         if name == "maze":
             assert today.rewards[0, goal].min() == 1
             assert set(np.flatnonzero(today.utilities[0, 0, :, 0] == 0)) == set(board.hazards)
-        else:  # nobody ever stands on a hazard or on the goal: the episode is over, or begins anew
+        else:  # hazards and the goal end the episode or lead back to the start
             into = today.dense_transitions()[:, :, :, [goal, *board.hazards]].copy()
             into[:, [goal, *board.hazards]] = 0
             assert into.max() == 0
     assert goal not in board.hazards
 
 
-def test_quantities_of_the_trades_on_paper():
+def test_quantities_of_the_named_worlds_by_hand():
     shelf = display(make("inventory", episodes=M))
     stock, delivered, lost = (quantity.values for quantity in shelf.quantities)
     assert stock[0, 4, 2] == 10  # 4 and two packs of 3
@@ -120,7 +120,7 @@ def test_quantities_of_the_trades_on_paper():
     assert clinic[0].band == (0.6 * 8, 8)
 
 
-def test_comfort_waiting_and_scrap_in_the_look_are_the_utilities_of_the_world():
+def test_comfort_waiting_and_scrap_are_the_utilities_of_the_world():
     room, counter = make("thermostat", episodes=M), make("queue", episodes=M)
     comfort = display(room).quantities[2].values
     np.testing.assert_allclose(room.at(0).utilities[0], comfort, atol=1e-12)
@@ -139,7 +139,7 @@ def test_comfort_waiting_and_scrap_in_the_look_are_the_utilities_of_the_world():
     ("name", "quantity", "scale"),
     [("taxi", 2, 1), ("driving", 2, 1), ("commute", 2, 1), ("departures", 1, 5 * 6)],
 )
-def test_what_is_limited_in_a_look_is_what_the_utility_misses(name, quantity, scale):
+def test_limited_quantity_is_what_the_utility_misses(name, quantity, scale):
     """Also where somebody else sets the thresholds."""
     world = make(name, episodes=M)
     for b in (world.thresholds, 0.9 * world.thresholds):
@@ -162,7 +162,7 @@ def test_a_goal_that_moves_is_shown_where_it_is():
     assert places == {"winter": 15, "summer": 3, "in between": 3}
 
 
-def test_look_follows_the_options_of_the_world():
+def test_display_follows_the_options_of_the_world():
     counter = display(make("queue", episodes=M, capacity=20, waiting=0.3))
     assert counter.quantities[0].limits[0] == pytest.approx(6)
     shelf = display(make("inventory", episodes=M, pack=5, capacity=20))
@@ -173,7 +173,7 @@ def test_look_follows_the_options_of_the_world():
     assert cell.quantities[1].values.max() == 3
 
 
-def test_world_without_a_trade_gets_the_generic_look():
+def test_other_worlds_get_the_generic_display():
     world = small_world(M=M, K=2, drift="linear")
     world.name = "mine.npz"
     seen = display(world)
@@ -193,7 +193,7 @@ def test_world_without_a_trade_gets_the_generic_look():
 # ---------------------------------------------------------------- snapshots
 
 
-def test_best_policies_of_the_scenes_reach_value_and_threshold():
+def test_best_policies_of_the_snapshots_reach_value_and_threshold():
     world = make("energy", episodes=M)
     snapshots = representative_snapshots(world)
     for snapshot, d in zip(snapshots.display.snapshots, snapshots.best, strict=True):
@@ -229,8 +229,8 @@ def test_learned_policies_are_those_of_the_run(name):
     found = learned_policies(world, agent, episodes, seed=3)
     for m, policy in zip(episodes, found, strict=True):
         value, utility = sd.evaluate(world.at(int(m)), policy)
-        assert value == pytest.approx(run.reward[m], abs=1e-10)
-        assert utility == pytest.approx(run.utility[m, 0], abs=1e-10)
+        assert value == pytest.approx(run.outcome.reward[m], abs=1e-10)
+        assert utility == pytest.approx(run.outcome.utility[m, 0], abs=1e-10)
 
 
 def test_averaged_policy_visits_as_often_as_its_episodes_on_average():
@@ -239,10 +239,12 @@ def test_averaged_policy_visits_as_often_as_its_episodes_on_average():
     run = sd.simulate(world, agent, seed=1)
     (policy,) = learned_policies(world, agent, np.array([29]), seed=1, window=10)
     value, utility = sd.evaluate(world.at(29), policy)
-    assert value == pytest.approx(run.reward[20:].mean(), abs=1e-10)
-    assert utility == pytest.approx(run.utility[20:, 0].mean(), abs=1e-10)
+    assert value == pytest.approx(run.outcome.reward[20:].mean(), abs=1e-10)
+    assert utility == pytest.approx(run.outcome.utility[20:, 0].mean(), abs=1e-10)
     early = learned_policies(world, agent, np.array([2]), seed=1, window=10)[0]
-    assert sd.evaluate(world.at(2), early)[0] == pytest.approx(run.reward[:3].mean(), abs=1e-10)
+    assert sd.evaluate(world.at(2), early)[0] == pytest.approx(
+        run.outcome.reward[:3].mean(), abs=1e-10
+    )
 
 
 def test_policies_of_another_shape_are_refused():
@@ -258,7 +260,8 @@ def test_policies_of_another_shape_are_refused():
 def test_picture_is_written_small_and_not_blank(name, tmp_path):
     world = make(name, episodes=M)
     shape = (len(display(world).snapshots), world.H, world.S, world.A)
-    path = draw_world(world, sd.describe(world), tmp_path / "a.png", np.full(shape, 1 / world.A))
+    snapshots = representative_snapshots(world, np.full(shape, 1 / world.A))
+    path = draw_world(sd.describe(world), snapshots, tmp_path / "a.png")
     assert path == tmp_path / "a.png"
     assert path.stat().st_size < 150_000
     with Image.open(path) as picture:
@@ -274,7 +277,8 @@ def test_every_problem_has_a_picture_with_names_and_units(name, figures):
     world = make(name, episodes=M)
     seen = display(world)
     shape = (len(seen.snapshots), world.H, world.S, world.A)
-    draw_world(world, sd.describe(world), "unused.png", np.full(shape, 1 / world.A))
+    snapshots = representative_snapshots(world, np.full(shape, 1 / world.A))
+    draw_world(sd.describe(world), snapshots, "unused.png")
     (figure,) = figures
     for ax in figure.axes:
         assert ax.has_data() or ax.images
@@ -291,20 +295,23 @@ def test_lines_drawn_are_the_expected_quantities_of_both_policies(figures):
     world = make("queue", episodes=M)
     shape = (3, world.H, world.S, world.A)
     learned = np.random.default_rng(0).dirichlet(np.ones(world.A), shape[:3])
-    draw_world(world, sd.describe(world), "unused.png", learned)
     snapshots = representative_snapshots(world, learned)
+    draw_world(sd.describe(world), snapshots, "unused.png")
     for quantity in snapshots.display.quantities:
         (ax,) = panels(figures[0], quantity.label)
         for style, measures in (("-", snapshots.best), ("--", snapshots.learned)):
             lines = [line for line in ax.lines if line.get_linestyle() == style]
             drawn = np.array([line.get_ydata() for line in lines if line.get_xdata().size > 2])
             np.testing.assert_allclose(drawn, expected_quantity(quantity, measures))
+            for line in lines:
+                if line.get_xdata().size > 2:
+                    np.testing.assert_array_equal(line.get_xdata(), np.arange(world.H))
 
 
 def test_panels_of_drift_multiplier_and_gap_show_their_arrays(figures):
     world = make("energy", episodes=M)
     found = sd.describe(world)
-    draw_world(world, found, "unused.png")
+    draw_world(found, representative_snapshots(world), "unused.png")
     (mu,), (gap,) = (
         panels(figures[0], label) for label in ("μ*, reward\nper utility", "Slater gap γ,\nutility")
     )
@@ -320,23 +327,23 @@ def test_panels_of_drift_multiplier_and_gap_show_their_arrays(figures):
 
 def test_map_shows_the_visits_of_the_best_policy(figures):
     world = make("maze", episodes=M)
-    draw_world(world, sd.describe(world), "unused.png")
     snapshots = representative_snapshots(world)
+    draw_world(sd.describe(world), snapshots, "unused.png")
     images = [ax.images[0].get_array() for ax in figures[0].axes if ax.images]
     assert len(images) == len(snapshots.display.snapshots)
     for image, d in zip(images, snapshots.best, strict=True):
         visits = d.sum(axis=(0, 2)).reshape(5, 5)
-        np.testing.assert_allclose(image, visits.clip(pictures.RARE))
+        np.testing.assert_allclose(image, visits.clip(world_pictures.RARE))
 
 
 def test_worlds_of_several_constraints_or_without_safe_policies_are_drawn(figures):
     several = small_world(M=M, K=3, drift="linear")
-    draw_world(several, sd.describe(several), "unused.png")
+    draw_world(sd.describe(several), representative_snapshots(several), "unused.png")
     (mu,) = panels(figures[0], "μ*, reward\nper utility")
     assert len(mu.lines) == 3
     b = several.thresholds.copy()
     b[5:9] = several.H
     broken = several.with_thresholds(b)
-    draw_world(broken, sd.describe(broken), "unused.png")
+    draw_world(sd.describe(broken), representative_snapshots(broken), "unused.png")
     (gap,) = panels(figures[1], "Slater gap γ,\nutility")
     assert gap.get_ylim()[0] <= sd.describe(broken).gamma.min() < 0

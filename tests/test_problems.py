@@ -19,14 +19,14 @@ from safedrift import (
 )
 from safedrift.adapters.environment import DriftingEnv
 from safedrift.models import DriftingWorld, refined
-from safedrift.oracles import evaluate_episodes, spread
+from safedrift.oracles import evaluate_episodes, evenly_spaced
 from safedrift.problems import PROBLEMS, documentation, make
 from safedrift.problems.blend import SIMULATORS
 
 M = 40
 HEADINGS = (
-    "Story", "States", "Actions", "Reward", "Utility", "Drift", "Knowledge", "Budgets", "Source",
-    "Version",
+    "Description", "States", "Actions", "Reward", "Utility", "Drift", "Knowledge", "Budgets",
+    "Source", "Version",
 )  # fmt: skip
 
 
@@ -123,7 +123,7 @@ def test_declared_budgets_and_gap_are_the_computed_ones(name):
     change = variation(world)
     computed = [getattr(change, part).sum() for part in "Prgb"]
     on_box = getattr(world, "box", None) is not None
-    gamma = optima(world, spread(episodes) if on_box else None).gamma.min()
+    gamma = optima(world, evenly_spaced(episodes) if on_box else None).gamma.min()
     told = ", ".join(f"B_{part} = {x:.4g}" for part, x in zip("Prgb", computed, strict=True))
     told = f"M = {episodes}: {told}, gamma = {gamma:.6g}"
     assert found, told
@@ -525,7 +525,10 @@ def test_thermostat_learns():
     run = simulate(world, PROPDPPO.for_problem(world, Slater(0.8)), measure_every=3)
     late = run.episodes >= 200
     assert run.regret[late].mean() <= run.baseline_regret[late].mean() / 2
-    assert run.utility[late].mean() > (run.baseline_utility[late].mean() + 0.7 * world.H) / 2
+    assert (
+        run.outcome.utility[late].mean()
+        > (run.truth.baseline_utility[late].mean() + 0.7 * world.H) / 2
+    )
 
 
 @pytest.mark.parametrize(

@@ -72,16 +72,44 @@ def test_every_problem_has_its_picture_on_the_page():
         assert f"\n## {name}\n\n![{name}](problems/{name}.png)\n" in text
 
 
-PAGES = (
-    "README.md", "docs/linear.md", "docs/errata.md", "docs/rates.md", "docs/certificates.md",
-    "docs/your-own-world.md", "docs/gymnasium.md", "docs/recorded-data.md", "docs/problems.md",
-)  # fmt: skip
+# ---------------------------------------------------------------- links
+
+PAGES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob(".github/**/*.md"))
+)
+
+
+def anchors_of(text):
+    """What the headings of a page are called in a link, as GitHub does it."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.M)
+    return [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in headings]
+
+
+def broken_links(page):
+    """Links of a page to files or headings that do not exist; other hosts are not asked."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`]*`", "", text)):
+        name, _, anchor = target.partition("#")
+        if re.match(r"https?://", name):
+            continue
+        file = (ROOT / page).parent / name if name else ROOT / page
+        if not file.exists() or (anchor and anchor not in anchors_of(file.read_text("utf-8"))):
+            yield target
+
+
+def test_pages_are_found():
+    assert {"README.md", "CHANGELOG.md", "docs/errata.md", "docs/problems.md"} <= set(PAGES)
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_files_of_the_pages_exist(page):
-    text = (ROOT / page).read_text(encoding="utf-8")
-    links = re.findall(r"\]\(([^)#]+)\)", text)
-    assert links
-    for link in links:
-        assert (ROOT / page).parent.joinpath(link).exists(), link
+def test_links_of_the_pages_lead_somewhere(page):
+    assert list(broken_links(page)) == []
+
+
+def test_broken_links_are_seen(tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    (tmp_path / "a.md").write_text(
+        "# One, two\n[a](b.md) [b](#one-two) [c](#three) [d](a.md#one-two) [e](a.md#x)\n"
+    )
+    assert list(broken_links("a.md")) == ["b.md", "#three", "a.md#x"]

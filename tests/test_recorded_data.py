@@ -18,8 +18,8 @@ from safedrift.problems import PROBLEMS, make
 from safedrift.problems.commute import road_shares, seattle
 from safedrift.problems.departures import poor_share, recorded, traffic
 from safedrift.problems.recorded_data import columns, day_of_episode
+from test_problem_claims import Driving, dense_row, section
 from test_problems import assert_same_world, refused
-from test_trades import Driving, dense_row, section
 
 M = 40
 DAYS = {"commute": 1461, "departures": 365}
@@ -122,7 +122,7 @@ def no_packages(monkeypatch):
 
 @pytest.mark.parametrize("name", DAYS)
 @pytest.mark.usefixtures("no_packages")
-def test_missing_package_is_told_in_one_sentence(name, tmp_path, monkeypatch):
+def test_missing_package_is_named_in_the_error(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     sentence = (
         f"{PACKAGES[name]} must be installed (pip install 'safedrift[data]'); got no such package"

@@ -1,4 +1,4 @@
-"""The page of a run: complete, self-contained, honest, and never half written."""
+"""The page of a run is complete, self-contained and never half written."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import ast
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from importlib import import_module
+from inspect import isclass
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safedrift.reports import page, plots, write_page
-from safedrift.reports import summary_text as words
-from safedrift.reports import world_pictures as pictures
+from safedrift.reports import page, plots, summary_text, write_page
 from safedrift.results.run import Run
 
 VOID = {"meta"}
@@ -145,14 +145,14 @@ def test_every_plot_has_its_caption(tmp_path, K, count):
     run = make_run(K=K)
     found = read(run, tmp_path)
     assert found.tags.count("figure") == found.tags.count("figcaption") == count
-    for told in TITLES + CAPTIONS:
-        assert told in found.text
+    for text in TITLES + CAPTIONS:
+        assert text in found.text
     html = (tmp_path / "page.html").read_text(encoding="utf-8")
     drawn = re.findall(r'Plotly\.newPlot\(\s*"plot(\d+)"', html)
     assert drawn == [str(i) for i in range(count)]
 
 
-def test_key_figures_and_parameters_are_told(tmp_path):
+def test_key_figures_and_parameters_are_shown(tmp_path):
     text = read(make_run(K=2, shortfall=0.25), tmp_path).text
     assert "Dynamic regret DR(M)30Σm (Vr*[m]" in text
     assert "Long-run violation CV(M)15; 15" in text
@@ -186,19 +186,19 @@ def test_same_run_same_page(tmp_path):
 # ---------------------------------------------------------------- what it says
 
 
-def sentence(**options) -> str:
-    return words.sentence(make_run(**options))
+def headline(**options) -> str:
+    return summary_text.headline(make_run(**options))
 
 
-def test_sentence_of_a_safe_run():
-    assert sentence(shortfall=0.0) == (
+def test_headline_of_a_safe_run():
+    assert headline(shortfall=0.0) == (
         "In 60 episodes propd-ppo lost 0.5 reward per episode against the best safe policy of each "
         "episode; the uniform policy loses 2. The constraint was met in all episodes."
     )
 
 
-def test_sentence_of_an_unsafe_run():
-    text = sentence(shortfall=0.25, regret=-0.1)
+def test_headline_of_an_unsafe_run():
+    text = headline(shortfall=0.25, regret=-0.1)
     assert "propd-ppo gained 0.1 reward per episode" in text
     assert text.endswith(
         "The constraint was missed in the long run, by 0.25 utility per episode, and missed in "
@@ -208,13 +208,13 @@ def test_sentence_of_an_unsafe_run():
 
 def test_long_run_success_does_not_hide_single_episodes():
     short = np.where(np.arange(60) < 15, 0.1, -1.0)[:, None] * [1, 0]
-    text = sentence(K=2, shortfall=short)
+    text = headline(K=2, shortfall=short)
     assert "Constraint 1 was met in the long run, though missed in 25% of the episodes." in text
     assert "Constraint 2 was met in all episodes." in text
 
 
-def test_thinly_measured_run_claims_no_more_than_was_measured():
-    assert sentence(measure_every=10).endswith("The constraint was met in all measured episodes.")
+def test_partly_measured_run_claims_no_more_than_was_measured():
+    assert headline(measure_every=10).endswith("The constraint was met in all measured episodes.")
 
 
 # ---------------------------------------------------------------- what it draws
@@ -223,7 +223,7 @@ def test_thinly_measured_run_claims_no_more_than_was_measured():
 def test_lines_are_the_run():
     run = make_run(measure_every=10)
     drawn = {line.name: line for line in figures(run)["Dynamic regret"].data}
-    np.testing.assert_array_equal(drawn["DR(n)"].x, run.episodes + 1)
+    np.testing.assert_array_equal(drawn["DR(n)"].x, run.episodes)
     np.testing.assert_array_equal(drawn["DR(n)"].y, run.dynamic_regret)
     np.testing.assert_allclose(drawn["uniform policy"].y[-1], 2.0 * 600)
 
@@ -231,12 +231,12 @@ def test_lines_are_the_run():
 def test_restarts_between_measured_episodes_are_drawn():
     figure = figures(make_run(measure_every=10))["Drift and restarts"]
     ticks = {trace.name: list(trace.x) for trace in figure.data if trace.mode == "markers"}
-    assert ticks == {"policy": list(range(1, 601, 7)), "window": list(range(1, 601, 25))}
+    assert ticks == {"policy": list(range(0, 600, 7)), "window": list(range(0, 600, 25))}
     # 86 policy restarts are too many for lines, 24 window restarts are not.
-    assert [shape.x0 for shape in figure.layout.shapes] == list(range(26, 601, 25))
+    assert [shape.x0 for shape in figure.layout.shapes] == list(range(25, 600, 25))
 
 
-def test_long_run_is_thinned_and_says_so(tmp_path):
+def test_long_run_is_downsampled_and_says_so(tmp_path):
     n = 50_000
     utility = np.ones((n, 1))
     utility[31_337] = -5.0
@@ -244,15 +244,15 @@ def test_long_run_is_thinned_and_says_so(tmp_path):
     lines = [line for figure in figures(run).values() for line in figure.data]
     assert max(len(line.x) for line in lines) <= plots.MOST_POINTS
     raw = figures(run)["Utility and threshold"].data[0]
-    assert raw.x[np.argmin(raw.y)] == 31_338
+    assert raw.x[np.argmin(raw.y)] == 31_337
     assert min(raw.y) == -5.0
-    assert read(run, tmp_path).text.count("thinned to 2,000 points") == 6
+    assert read(run, tmp_path).text.count("downsampled to 2,000 points") == 6
 
 
 @given(st.integers(1, 2000), st.integers(6, 50), st.integers(0, 2**32))
-def test_thin_keeps_ends_and_extremes(n, most, seed):
+def test_downsample_keeps_ends_and_extremes(n, most, seed):
     values = np.random.default_rng(seed).integers(-n, n, n).astype(float)
-    kept = plots.thin(values, most)
+    kept = plots.downsample(values, most)
     assert kept.size <= most
     assert (np.diff(kept) > 0).all()
     assert kept[0] == 0
@@ -292,14 +292,26 @@ def test_failed_write_keeps_the_old_page(tmp_path, monkeypatch, step):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_pages_read_stored_results_only():
-    allowed = (
-        "safedrift._check", "safedrift.results.run", "safedrift.reports",
-        "safedrift.theory.certificates",
-    )  # fmt: skip
-    pages = set(Path(page.__file__).parent.glob("*.py")) - {Path(pictures.__file__)}
-    for source in pages:  # pictures are of worlds
+def test_reports_only_read_results():
+    """No report simulates or solves: of rooms that can, only records and types are imported."""
+    readers = ("safedrift._check", "safedrift.results.run", "safedrift.reports")
+    for source in Path(page.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                module = getattr(node, "module", None) or node.names[0].name
-                assert not module.startswith("safedrift") or module.startswith(allowed), source
+            if isinstance(node, ast.Import):
+                assert not any(alias.name.startswith("safedrift") for alias in node.names), source
+            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith(
+                "safedrift"
+            ):
+                continue
+            for alias in node.names:
+                found = getattr(import_module(node.module), alias.name)
+                assert node.module.startswith(readers) or isclass(found), (source, alias.name)
+
+
+def test_episode_axis_and_lines_count_from_zero():
+    run = make_run()
+    for title, figure in figures(run).items():
+        assert figure.layout.xaxis.range == (-0.5, 59.5), title
+        first = min(x for line in figure.data for x in line.x)
+        last = max(x for line in figure.data for x in line.x)
+        assert (first, last) == (0, 59), title

@@ -1,16 +1,13 @@
 """Simulation and its results: what is measured, what is reproducible, what is refused."""
 
-import sys
-
 import numpy as np
 import pytest
 
 import naive
 import safedrift as sd
 from builders import own_loop, small_world
-from safedrift.kernels import simulation
-
-module = sys.modules["safedrift.experiments.simulation"]  # the function hides the module
+from safedrift.experiments import playing
+from safedrift.kernels import stepping
 
 
 def agent_for(world, **overrides):
@@ -43,14 +40,10 @@ def test_regret_and_violation_are_what_they_are_defined_to_be():
     )
 
 
-def everything(run):
-    apart = ("info", "world")
-    return {name: np.asarray(value) for name, value in vars(run).items() if name not in apart}
-
-
 def assert_same(one, other):
-    for name, value in everything(one).items():
-        np.testing.assert_array_equal(value, everything(other)[name], err_msg=name)
+    assert one.columns().keys() == other.columns().keys()
+    for name, value in one.columns().items():
+        np.testing.assert_array_equal(value, other.columns()[name], err_msg=name)
 
 
 def test_same_seed_same_bits_and_another_seed_another_run():
@@ -58,7 +51,7 @@ def test_same_seed_same_bits_and_another_seed_another_run():
     agent = agent_for(world)
     assert_same(sd.simulate(world, agent, 5, noisy=True), sd.simulate(world, agent, 5, noisy=True))
     one, other = sd.simulate(world, agent, 5), sd.simulate(world, agent, 6)
-    assert not np.array_equal(one.observed, other.observed)
+    assert not np.array_equal(one.outcome.observed, other.outcome.observed)
 
 
 @pytest.mark.parametrize(("chunk", "memory"), [(1, 2**20), (7, 2**20), (64, 4000), (1000, 1)])
@@ -66,8 +59,8 @@ def test_results_do_not_depend_on_chunks(monkeypatch, chunk, memory):
     world = small_world(M=90, S=5, K=2, drift="periodic")
     agent = agent_for(world, L=25, W=40)
     whole = sd.simulate(world, agent, 2)
-    monkeypatch.setattr(module, "_CHUNK", chunk)
-    monkeypatch.setattr(module, "_POLICY_BYTES", memory)
+    monkeypatch.setattr(playing, "_CHUNK", chunk)
+    monkeypatch.setattr(playing, "_POLICY_BYTES", memory)
     assert_same(whole, sd.simulate(world, agent, 2))
 
 
@@ -77,9 +70,12 @@ def test_measuring_every_nth_episode_changes_what_is_measured_and_nothing_else()
     full, part = sd.simulate(world, agent, 4), sd.simulate(world, agent, 4, measure_every=7)
     at = np.arange(0, 100, 7)
     assert part.episodes.tolist() == at.tolist()
-    for name in ("reward", "utility", "mu", "optimal_reward", "observed", "at_cap", "gamma"):
-        np.testing.assert_allclose(getattr(part, name), getattr(full, name)[at], atol=1e-12)
-    np.testing.assert_allclose(part.drift_P.sum(), full.drift_P[: at[-1] + 1].sum())
+    whole = full.columns()
+    for name, values in part.columns().items():
+        if not name.startswith("drift_"):
+            np.testing.assert_allclose(values, whole[name][at], atol=1e-12, err_msg=name)
+    drift = full.truth.drift_P[: at[-1] + 1]
+    np.testing.assert_allclose(part.truth.drift_P.sum(), drift.sum())
     weights = np.append(np.full(at.size - 1, 7), 100 - at[-1])
     np.testing.assert_allclose(part.dynamic_regret[-1], full.regret[at] @ weights)
     summary = part.summary()
@@ -92,9 +88,9 @@ def test_observed_returns_average_to_the_exact_values():
     agent = agent_for(world, alpha=0.0)  # uniform throughout
     for noisy in (False, True):
         run = sd.simulate(world, agent, 1, noisy=noisy, measure_every=4000)
-        rec = sd.simulate(world, agent, 1, noisy=noisy).observed
+        rec = sd.simulate(world, agent, 1, noisy=noisy).outcome.observed
         error = rec.std(axis=0) / np.sqrt(len(rec))
-        exact = np.concatenate((run.reward[:1], run.utility[0]))
+        exact = np.concatenate((run.outcome.reward[:1], run.outcome.utility[0]))
         assert (np.abs(rec.mean(axis=0) - exact) < 4 * error).all()
         assert (error > 0).all()
 
@@ -113,7 +109,7 @@ def test_parquet_round_trip(tmp_path):
     run.to_parquet(tmp_path / "run.parquet")
     back = sd.Run.from_parquet(tmp_path / "run.parquet")
     assert_same(run, back)
-    assert back.info == run.info
+    assert back.manifest == run.manifest
     assert back.summary() == run.summary()
     assert [p.name for p in tmp_path.iterdir()] == ["run.parquet"]
 
@@ -146,7 +142,7 @@ def test_a_gamma_that_does_not_hold_is_told():
 
 def test_sizes_must_agree():
     world, other = small_world(M=30), small_world(M=31)
-    with pytest.raises(ValueError, match="the agent's M must be the world's, 30; got 31"):
+    with pytest.raises(ValueError, match="the learner's M must be the world's, 30; got 31"):
         sd.simulate(world, agent_for(other))
 
 
@@ -160,8 +156,8 @@ def test_measure_every_is_checked(bad):
 def test_restarts_are_recorded():
     world = small_world(M=50)
     run = sd.simulate(world, agent_for(world, L=10, W=15))
-    assert np.flatnonzero(run.policy_restart).tolist() == [0, 10, 20, 30, 40]
-    assert np.flatnonzero(run.window_restart).tolist() == [0, 15, 30, 45]
+    assert np.flatnonzero(run.trace["policy_restart"]).tolist() == [0, 10, 20, 30, 40]
+    assert np.flatnonzero(run.trace["window_restart"]).tolist() == [0, 15, 30, 45]
 
 
 def test_large_sparse_world_needs_no_square_array():
@@ -197,38 +193,38 @@ def test_successors_of_a_mixture_are_drawn_with_its_probabilities(weights):
     n = 4000
     grid = (np.arange(n) + 0.5) / n
     for h, s, a in ((0, 0, 0), (1, 3, 1)):
-        draws = [simulation.next_state.py_func(world.arrays, 1, h, s, a, u) for u in grid]
+        draws = [stepping.next_state.py_func(world.arrays, 1, h, s, a, u) for u in grid]
         counts = np.bincount(draws, minlength=5) / n
         np.testing.assert_allclose(counts, P[h, s, a], atol=20 / n)
         for u in (0.0, np.nextafter(1.0, 0.0)):
-            assert P[h, s, a, simulation.next_state.py_func(world.arrays, 1, h, s, a, u)] > 0
+            assert P[h, s, a, stepping.next_state.py_func(world.arrays, 1, h, s, a, u)] > 0
 
 
 def test_observed_returns_follow_the_exact_values_while_the_world_drifts():
     world = small_world(M=6000, S=4, A=2, H=4, drift="linear", seed=3)
     run = sd.simulate(world, agent_for(world, alpha=0.0), 2)
     for part in (slice(0, 2000), slice(2000, 4000), slice(4000, 6000)):
-        error = run.observed[part].std(axis=0) / np.sqrt(2000)
-        exact = [run.reward[part].mean(), run.utility[part].mean()]
-        assert (np.abs(run.observed[part].mean(axis=0) - exact) < 4 * error).all()
+        error = run.outcome.observed[part].std(axis=0) / np.sqrt(2000)
+        exact = [run.outcome.reward[part].mean(), run.outcome.utility[part].mean()]
+        assert (np.abs(run.outcome.observed[part].mean(axis=0) - exact) < 4 * error).all()
 
 
 def test_optima_of_another_world_are_refused():
     world, other = small_world(M=30), small_world(M=30, seed=1)
-    with pytest.raises(ValueError, match="truth must be the optima of this world"):
-        sd.simulate(world, agent_for(world), truth=sd.optima(other))
+    with pytest.raises(ValueError, match="truth must be that of this world"):
+        sd.simulate(world, agent_for(world), truth=sd.measure_truth(other))
 
 
 @pytest.mark.parametrize(
     ("damage", "sentence"),
     [
-        (lambda t: t.drop_columns(["mu.0"]), "without numbers for mu"),
+        (lambda t: t.drop_columns(["gamma"]), "without numbers for gamma"),
         (lambda t: t.slice(0, 0), "without episodes"),
         (lambda t: t.replace_schema_metadata({"safedrift": "{"}), "unreadable settings"),
         (lambda t: t.replace_schema_metadata({"safedrift": "[]"}), "unreadable settings"),
         (
             lambda t: t.replace_schema_metadata({"safedrift": '{"format": 1}'}),
-            "without the settings",
+            "settings whose 'problem' is wrong",
         ),
     ],
 )

@@ -155,12 +155,12 @@ def test_refused_goals():
 # ---------------------------------------------------------------- taxi
 
 
-def fares(P, dear, fare):
+def fares(P, expensive, fare):
     """The raw table with fares for rewards."""
     return {
         s: {
             a: [
-                (p, y, (1.0 if s % 4 == dear else fare) if r == 20 else 0.0, end)
+                (p, y, (1.0 if s % 4 == expensive else fare) if r == 20 else 0.0, end)
                 for p, y, r, end in P[s][a]
             ]
             for a in P[s]
@@ -169,13 +169,13 @@ def fares(P, dear, fare):
     }
 
 
-@pytest.mark.parametrize(("m", "rainy", "dear"), [(0, True, 0), (4, False, 2)])
-def test_the_optimum_of_the_taxi_is_that_of_value_iteration_where_fuel_abounds(m, rainy, dear):
+@pytest.mark.parametrize(("m", "rainy", "expensive"), [(0, True, 0), (4, False, 2)])
+def test_the_optimum_of_the_taxi_is_that_of_value_iteration_where_fuel_abounds(m, rainy, expensive):
     H, fare = 9, 0.3
     options = {"cycles": 1, "start": "anywhere", "fare": fare, "horizon": H, "haste": 0}
     world = taxi(8, fuel=H - 0.01, **options)
     env = gymnasium.make("Taxi-v4", is_rainy=rainy)
-    env.unwrapped.P = fares(env.unwrapped.P, dear, fare)
+    env.unwrapped.P = fares(env.unwrapped.P, expensive, fare)
     assert sd.solve(world.at(m)).value == pytest.approx(value_iteration(env, H), abs=1e-9)
 
 

@@ -15,8 +15,7 @@ from typer.testing import CliRunner
 import safedrift as sd
 from builders import dense_weights
 from safedrift.cli import app
-from safedrift.worldfiles import yaml_text
-from safedrift.worldfiles import yaml_worlds as yaml_file
+from safedrift.worldfiles import yaml_text, yaml_worlds
 from safedrift.worldfiles.loading import is_file, load
 
 GUIDE = Path(__file__).parents[1] / "docs" / "your-own-world.md"
@@ -301,7 +300,7 @@ def test_any_world_can_be_written_and_read(
 # ---------------------------------------------------------------- faults
 
 KINDS = "abrupt, alternating, bursts, linear, periodic, random_walk, stationary"
-TOP = ", ".join(yaml_file.KEYS)
+TOP = ", ".join(yaml_worlds.KEYS)
 BODY = "like, transitions, rewards, utilities, thresholds"
 TRANSITIONS = "cool: {rest: cool, work: {cool: 0.8, hot: 0.2}}"
 # what is replaced, by what, and the sentence; FILE stands for the path
@@ -575,7 +574,7 @@ def test_the_file_of_the_guide_runs_as_written(tmp_path):
     assert done.exit_code == 0, done.output
     world = load(str(path))
     assert sd.Run.from_parquet(tmp_path / "out" / "run.parquet").info["sizes"]["M"] == world.M
-    for key in (*yaml_file.KEYS, "like", *yaml_file.TABLES):
+    for key in (*yaml_worlds.KEYS, "like", *yaml_worlds.TABLES):
         assert f"| `{key}`" in text, key
     for kind in sd.drift.__all__:
         (told,) = re.findall(rf"^\| `{kind}` +\|(.*)$", text, re.MULTILINE)
@@ -589,6 +588,6 @@ def test_the_file_of_the_guide_runs_as_written(tmp_path):
 
 
 def test_the_file_in_the_docstring_is_read(tmp_path):
-    text = yaml_file.__doc__.partition("by name.\n\n")[2].partition("\n\nA value")[0]
+    text = yaml_worlds.__doc__.partition("\n\n")[2].partition("\n\nA value")[0]
     world = loaded(tmp_path, textwrap.dedent(text))
     assert (world.M, world.H, world.S, world.A, world.K) == (2000, 6, 2, 2, 1)

@@ -4,13 +4,24 @@ PROPD-PPO (Ding & Lavaei, AAAI 2023) for constrained MDPs whose rewards, utiliti
 thresholds change from episode to episode, with exact dynamic regret and constraint violation.
 """
 
-from safedrift import oracles, problems, theory
+from pathlib import Path as _Path
+
+from safedrift import learners, oracles, problems, theory
 from safedrift._version import __version__
 from safedrift.adapters.gymnasium_worlds import GymnasiumWorld, from_gymnasium
 from safedrift.adapters.transitions import Transition
-from safedrift.experiments import certify, simulate
+from safedrift.experiments import certify, check_learner, measure_truth, simulate
 from safedrift.knowledge import Budgets, LocalBudgets, Sizes, Slater
-from safedrift.learners import PROPDPPO, Parameters, theorem1, theorem2, theorem3, theorem4
+from safedrift.learners import (
+    PROPDPPO,
+    Learner,
+    Parameters,
+    Trajectory,
+    theorem1,
+    theorem2,
+    theorem3,
+    theorem4,
+)
 from safedrift.models import (
     DriftingCMDP,
     LinearKernelCMDP,
@@ -33,7 +44,8 @@ from safedrift.oracles import (
     solve,
     variation,
 )
-from safedrift.results import Run
+from safedrift.results import Run, Truth
+from safedrift.results.run import run_method as _run_method
 
 __all__ = [
     "PROPDPPO",
@@ -41,6 +53,7 @@ __all__ = [
     "Description",
     "DriftingCMDP",
     "GymnasiumWorld",
+    "Learner",
     "LinearKernelCMDP",
     "LocalBudgets",
     "Parameters",
@@ -50,18 +63,23 @@ __all__ = [
     "SuccessorFeatures",
     "Successors",
     "TabularCMDP",
+    "Trajectory",
     "Transition",
+    "Truth",
     "__version__",
     "box",
     "budgets",
     "certify",
+    "check_learner",
     "describe",
     "drift",
     "evaluate",
     "from_costs",
     "from_gymnasium",
     "linear_kernel_on_box",
+    "learners",
     "local_budgets",
+    "measure_truth",
     "optima",
     "oracles",
     "problems",
@@ -75,3 +93,11 @@ __all__ = [
     "theory",
     "variation",
 ]
+
+
+@_run_method("report")
+def _report(run: Run, path: str | _Path, certificates: theory.Certificates | None = None) -> _Path:
+    """Write a self-contained HTML page, with a section on the lemmas if given certificates."""
+    from safedrift.reports import report  # plotly takes a while to import
+
+    return report(run, path, certificates)

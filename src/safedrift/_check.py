@@ -26,6 +26,25 @@ def fail(name: str, allowed: str, got: object, where: object = None) -> NoReturn
     raise ValueError(f"{name} must be {allowed}; got {got}{place}")
 
 
+_NO_NUMBERS = (str, bytes, type(None))  # what NumPy would try to read as numbers
+
+
+def numbers(name: str, value: Any, allowed: str = "a number or an array of numbers") -> FloatArray:
+    """Return `value` as a new C-ordered float64 array of any shape; NaN and infinity may be in it.
+
+    Text is never read as a number: "0.5" is refused like "half".
+    """
+    try:
+        given = np.asarray(value)
+        entries = given.flat if given.dtype.kind == "O" else ()
+        if given.dtype.kind not in "biufO" or any(isinstance(x, _NO_NUMBERS) for x in entries):
+            raise TypeError
+        return np.array(given, dtype=np.float64, order="C")
+    except (TypeError, ValueError, OverflowError) as error:
+        found = f" of {value.dtype}" if isinstance(value, np.ndarray) else ""
+        raise TypeError(f"{name} must be {allowed}; got {type(value).__name__}{found}") from error
+
+
 def floats(name: str, value: Any, shape: Sequence[int | str]) -> FloatArray:
     """Return `value` as a finite, C-ordered, read-only float64 array of the wanted shape.
 
@@ -34,15 +53,7 @@ def floats(name: str, value: Any, shape: Sequence[int | str]) -> FloatArray:
     shape
         One entry per axis: an int that must match, or a name for an axis of any length >= 1.
     """
-    try:
-        if np.iscomplexobj(value) or getattr(value, "dtype", np.dtype(float)).kind in "mMVSU":
-            raise TypeError
-        array = np.array(value, dtype=np.float64, order="C")
-    except (TypeError, ValueError, OverflowError) as error:
-        found = f" of {value.dtype}" if isinstance(value, np.ndarray) else ""
-        raise TypeError(
-            f"{name} must be an array of numbers; got {type(value).__name__}{found}"
-        ) from error
+    array = numbers(name, value, "an array of numbers")
     fits = array.ndim == len(shape) and all(
         size >= 1 if isinstance(want, str) else size == want
         for want, size in zip(shape, array.shape, strict=True)
@@ -57,7 +68,7 @@ def floats(name: str, value: Any, shape: Sequence[int | str]) -> FloatArray:
 
 def everywhere(name: str, array: NDArray[Any], ok: NDArray[np.bool_], allowed: str) -> None:
     """Fail at the first index where `ok` is False."""
-    if not ok.all():
+    if not np.all(ok):
         where = tuple(int(i) for i in np.argwhere(~ok)[0])
         fail(name, allowed, array[where], where[0] if len(where) == 1 else where)
 
@@ -120,6 +131,13 @@ def integers(name: str, value: object, lower: int, upper: int) -> IntArray:
     ok = (array >= lower) & (array <= upper)
     everywhere(name, array, ok, f"in [{lower}, {upper}]")
     return np.array(array, dtype=np.int64)
+
+
+def seed(name: str, value: object) -> int | np.random.SeedSequence:
+    """Return `value` if a random generator can be made of it: an integer >= 0 or a SeedSequence."""
+    if isinstance(value, np.random.SeedSequence):
+        return value
+    return integer(name, value, lower=0)
 
 
 LARGEST = 2**40  # a number of episodes, states or seeds beyond this is a mistake

@@ -1,10 +1,10 @@
-"""How a world wants to be looked at: quantities that its trade knows, and representative episodes.
+"""What a picture of a world shows: representative episodes, and quantities that an expert knows.
 
-A quantity q_h(x, a) is drawn as its expectation under a policy, step by step:
+A quantity q_h(x, a) is drawn as its expectation under a policy at every step:
 
     E^π[ q_h(x_h, a_h) ] = Σ_{x,a} d^π_h(x, a) q_h(x, a)
 
-A problem's module may have a function `display(world) -> Display`; others get `generic_display`.
+A problem's module may define `display(world) -> Display`; otherwise `generic_display` is used.
 """
 
 from __future__ import annotations
@@ -18,12 +18,21 @@ import numpy as np
 from safedrift._check import FloatArray, IntArray
 from safedrift.kernels.types import WeightPath
 from safedrift.models import DriftingCMDP, DriftingWorld
-from safedrift.oracles import spread
+from safedrift.oracles import evenly_spaced
 
 __all__ = [
-    "Board", "Drifting", "Display", "Quantity", "Snapshot", "allowed_per_step", "chosen", "generic_display",
-    "last_peak", "shares",
-]  # fmt: skip
+    "Board",
+    "Display",
+    "Drifting",
+    "Quantity",
+    "Snapshot",
+    "Snapshots",
+    "allowed_per_step",
+    "chosen",
+    "generic_display",
+    "last_peak",
+    "shares",
+]
 
 MOST_SNAPSHOTS = 4
 
@@ -36,17 +45,17 @@ class Snapshot(NamedTuple):
 
 
 class Quantity(NamedTuple):
-    """Something measured at every step, and what is wanted of it."""
+    """A quantity of every step, and its target."""
 
     label: str  # with its unit
     values: FloatArray  # (H, S, A), or (snapshots, H, S, A) where it depends on the episode
-    band: tuple[float, float] | None = None  # where it should be
+    band: tuple[float, float] | None = None  # target interval
     limits: FloatArray | None = None  # (1,) or (snapshots,) levels to compare with
-    wanted: str = ""  # what band or limits are
+    wanted: str = ""  # label of the band or the limits
 
 
 class Drifting(NamedTuple):
-    """Something that changes over the episodes."""
+    """A quantity that changes over the episodes."""
 
     label: str
     names: tuple[str, ...]  # of the columns
@@ -62,8 +71,8 @@ class Board(NamedTuple):
     start: int
     goals: tuple[int, ...]  # one per snapshot
     hazards: IntArray  # cells
-    hazard: str  # what they are
-    goal: str
+    hazard: str  # label of the hazards
+    goal: str  # label of the goals
 
 
 class Display(NamedTuple):
@@ -73,12 +82,22 @@ class Display(NamedTuple):
     drifts: tuple[Drifting, ...]
     quantities: tuple[Quantity, ...] = ()
     step: str = "step"
-    times: FloatArray | None = None  # (H,) of the steps, 1 to H by default
+    times: FloatArray | None = None  # (H,) of the steps, 0 to H - 1 by default
     board: Board | None = None
 
 
+class Snapshots(NamedTuple):
+    """The n representative episodes of a display, with occupancies and q expected quantities."""
+
+    display: Display
+    best: FloatArray  # (n, H, S, A), best safe policy of each episode
+    best_quantities: FloatArray  # (q, n, H)
+    learned: FloatArray | None = None  # (n, H, S, A), policies of a learner
+    learned_quantities: FloatArray | None = None  # (q, n, H)
+
+
 def last_peak(values: FloatArray, first: int = 0) -> int:
-    """Return the last episode at which values (M,) are largest from `first` on, up to rounding."""
+    """Return the last episode, from `first` on, where values (M,) are largest up to rounding."""
     late = values[first:]
     return first + int(np.flatnonzero(late >= late.max() - 1e-9)[-1])
 
@@ -91,19 +110,19 @@ def shares(path: WeightPath, N: int) -> FloatArray:
 
 
 def chosen(world: DriftingWorld, build: Callable[..., Any], option: str) -> Any:
-    """Return an option with which a world was built."""
+    """Return the value of an option with which a world was built."""
     default = inspect.signature(build).parameters[option].default
     return world.recipe.get(option, default)
 
 
 def allowed_per_step(world: DriftingWorld, snapshots: Sequence[Snapshot]) -> FloatArray:
-    """Return 1 - b/H (snapshots,): how much of a cost in [0, 1] a step may have on average."""
+    """Return 1 - b/H (snapshots,): the mean cost in [0, 1] that a step may have."""
     return np.array([1 - world.thresholds[snapshot.episode, 0] / world.H for snapshot in snapshots])
 
 
 def generic_display(world: DriftingWorld) -> Display:
-    """Return scenarios or thresholds, and expected reward and utility at every step."""
-    representative = spread(world.M, 3)
+    """Return the default display: drift of scenarios or thresholds, reward and utility per step."""
+    representative = evenly_spaced(world.M, 3)
     names: tuple[str, ...] = (
         ("first", "middle", "last") if representative.size > 2 else ("first", "last")
     )

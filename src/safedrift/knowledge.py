@@ -1,4 +1,8 @@
-"""What the learner is told about the constraint: one of the paper's two assumptions."""
+"""What a learner is told: sizes, budgets, and one of the paper's two assumptions.
+
+Assumption 2 (`LocalBudgets`) bounds how far a world moves between two consecutive episodes.
+Assumption 3 (`Slater`) gives a γ such that some policy has V_g ≥ b + γ in every episode.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,18 @@ from numpy.typing import ArrayLike
 from safedrift import _check
 from safedrift._check import FloatArray
 
-__all__ = ["Budgets", "Knowledge", "LocalBudgets", "Sizes", "Slater", "block_sums"]
+__all__ = ["Budgets", "Dimensions", "Knowledge", "LocalBudgets", "Sizes", "Slater", "block_sums"]
 
 
 class Sizes(NamedTuple):
-    """Sizes of a problem: episodes, steps, states, actions, constraints."""
+    """Sizes of a problem: episodes, steps, states, actions, constraints.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> sd.Sizes(M=1000, H=5, S=4, A=3, K=1)
+    Sizes(M=1000, H=5, S=4, A=3, K=1)
+    """
 
     M: int
     H: int
@@ -23,9 +34,21 @@ class Sizes(NamedTuple):
     A: int
     K: int
 
+    def check(self) -> None:
+        """Raise unless all are integers >= 1."""
+        for name, size in self._asdict().items():
+            _check.integer(name, size)
+
 
 class Budgets(NamedTuple):
-    """Total variation of a world over all episodes, in the paper's norms (eqs. 6 and 7)."""
+    """Total variation of a world over all episodes, in the paper's norms (eqs. 6 and 7).
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> sd.Budgets(P=2.0, r=0.5, g=1.0, star=3.0).delta  # B_P + B_r + B_g
+    3.5
+    """
 
     P: float
     r: float
@@ -38,10 +61,58 @@ class Budgets(NamedTuple):
         """B_Δ = B_P + B_r + B_g."""
         return self.P + self.r + self.g
 
+    def check(self) -> None:
+        """Raise unless all are finite and >= 0."""
+        for name, value in self._asdict().items():
+            if not 0 <= _check.real(f"budgets.{name}", value) < np.inf:
+                _check.fail(f"budgets.{name}", "finite and >= 0", value)
+
+
+class Dimensions(NamedTuple):
+    """Dimensions of the features: d1 for transitions, d2 for rewards, and how large ∫ψ V can be.
+
+    `bound` is the largest ‖∫ψ(x,a,x') V(x') dx'‖ over (x, a) and V in [0, 1]; None is √d1, all that
+    Assumption 1 promises. It is at least 1/√d1, because V = 1 gives θᵀ∫ψ = 1 with ‖θ‖ ≤ √d1.
+    """
+
+    d1: int
+    d2: int
+    bound: float | None = None
+
+    @property
+    def d(self) -> int:
+        """max(d1, d2)."""
+        return max(self.d1, self.d2)
+
+    @property
+    def largest(self) -> float:
+        """`bound`, or √d1 where it is not given."""
+        return float(np.sqrt(self.d1)) if self.bound is None else float(self.bound)
+
+    def check(self) -> None:
+        """Raise unless d1 and d2 are integers >= 1 and `bound` is possible."""
+        root = float(np.sqrt(_check.integer("d1", self.d1)))
+        _check.integer("d2", self.d2)
+        if self.bound is None:
+            return
+        rounding = 1 + 1e-9
+        if not 1 / root / rounding <= _check.real("bound", self.bound) <= root * rounding:
+            _check.fail("bound", f"in [{1 / root:.3g}, {root:.3g}], from 1/√d1 to √d1", self.bound)
+
 
 @dataclass(frozen=True)
 class Slater:
-    """Assumption 3: in every episode some policy has utility ≥ threshold + gamma."""
+    """Assumption 3: in every episode some policy has utility ≥ threshold + gamma.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> sd.Slater(gamma=0.5)
+    Slater(gamma=0.5)
+    >>> sd.Slater(gamma=-1)
+    Traceback (most recent call last):
+    ValueError: gamma must be > 0; got -1
+    """
 
     gamma: float
 
@@ -54,7 +125,7 @@ class Slater:
 
 @dataclass(frozen=True, eq=False)
 class LocalBudgets:
-    """Assumption 2: how far transitions and utilities may move between consecutive episodes.
+    """Assumption 2: how much transitions and utilities may change between consecutive episodes.
 
     Parameters
     ----------
@@ -65,11 +136,19 @@ class LocalBudgets:
 
     Notes
     -----
-    The budget of an epoch is the sum over the episodes inside it, so one forecast serves every
+    The budget of an epoch is the sum over the episodes inside it, so one forecast covers every
     epoch length. Mode "printed" expects the paper's l2 norms: over all (x, a, x'), in a
     linear-kernel world of the changes of theta; the other modes expect max over (x, a) of the l1
     norm of P and of |g| (see docs/errata.md, E8).
     `safedrift.local_budgets(world, norm)` computes either from a known world.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> known = sd.LocalBudgets(transitions=0.01, utilities=0.0)
+    >>> P, g = known.per_episode(sd.Sizes(M=3, H=2, S=4, A=3, K=1))
+    >>> P.tolist()
+    [[0.01, 0.01], [0.01, 0.01], [0.01, 0.01]]
     """
 
     transitions: ArrayLike = field(default=0.0)
@@ -79,10 +158,8 @@ class LocalBudgets:
 
     def __post_init__(self) -> None:
         for name in ("transitions", "utilities"):
-            values = np.array(getattr(self, name), dtype=np.float64)
-            ok = np.isfinite(values) & (values >= 0)
-            if not ok.all():
-                _check.everywhere(name, np.atleast_1d(values), np.atleast_1d(ok), "finite and >= 0")
+            values = _check.numbers(name, getattr(self, name))
+            _check.everywhere(name, values, np.isfinite(values) & (values >= 0), "finite and >= 0")
             object.__setattr__(self, name, values)
 
     def per_episode(self, sizes: Sizes) -> tuple[FloatArray, FloatArray]:
@@ -99,7 +176,7 @@ class LocalBudgets:
 
 
 def block_sums(per_episode: FloatArray, length: int) -> FloatArray:
-    """Sum changes inside blocks of `length` episodes; changes between blocks belong to none."""
+    """Sum changes inside blocks of `length` episodes; changes between blocks are not counted."""
     length = _check.integer("length", length)
     inside = np.array(per_episode)
     inside[::length] = 0.0

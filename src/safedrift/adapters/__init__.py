@@ -1,1 +1,1 @@
-"""Gymnasium, both ways: worlds as environments, and environments as worlds."""
+"""Gymnasium: worlds as environments, and environments as worlds."""

@@ -1,21 +1,21 @@
-"""Any Gymnasium environment with finitely many states and actions, learnt without a model.
+"""Gymnasium environments with finitely many states and actions as worlds without a model.
 
-`from_gymnasium` says what an episode of an environment is to a learner:
+`from_gymnasium` defines an episode as a learner sees it:
 
     states      its observations as numbers, and one more, "over", where an ended episode stays
-    episodes    `horizon` steps; what is left after an early end is spent in "over"
+    episodes    `horizon` steps; after an early end the rest is spent in "over"
     rewards     (r - low)/(high - low); an ended episode earns r = 0
     utilities   utility(transition), one or K numbers in [0, 1]; `over` in an ended episode
 
 so that a sum V of rewards here is (V_raw - H low)/(high - low) of a sum in the environment's units.
-The learner sees its trajectories and nothing else. What is true is known only for an environment of
-safedrift's own: there regret is measured exactly, elsewhere it is unknown.
+The learner sees only its trajectories. Regret is exact in environments made by safedrift, and
+unknown in others.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sized
+from collections.abc import Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,33 +34,33 @@ from safedrift.adapters.transitions import (
     called,
     checked_range,
     from_info,
+    made_environment,
     utilities_of,
 )
-from safedrift.kernels.simulation import Trajectory, make_trajectory
 from safedrift.models import DriftingWorld
 from safedrift.models.tabular import checked_thresholds
 
-__all__ = ["GymnasiumWorld", "from_gymnasium", "play_episode"]
+__all__ = ["EnvironmentStepper", "GymnasiumWorld", "from_gymnasium"]
 
 EPISODES = 20_000
-MOST_STATES = 10_000_000  # tables of more do not fit anywhere
+MOST_STATES = 10_000_000  # larger tables do not fit into memory
 
 
 @dataclass(frozen=True, eq=False)
 class GymnasiumWorld:
-    """An environment as a learner meets it; made by `from_gymnasium`.
+    """An environment as a world without a model; built by `from_gymnasium`.
 
     Attributes
     ----------
     env : the environment; it is used, never closed
     H, S, A : steps, states with "over" as the last, actions
     thresholds : (M, K) b_m
-    initial : (S,) distribution of the first state; uniform where it is not known
-    initial_known : whether it is; otherwise a learner is told the shares of those seen so far
+    initial : (S,) distribution of the first state; uniform if unknown
+    initial_known : whether it is known; otherwise a learner gets the shares of those seen so far
     utility, over : of a transition; (K,) of a step of an ended episode
     reward_range : raw rewards that become 0 and 1
     name : of the environment
-    truth : the world behind the environment, or None where that is not known; it has no "over"
+    model : the world behind the environment, or None where that is not known; it has no "over"
     """
 
     env: gymnasium.Env[Any, Any]
@@ -74,7 +74,7 @@ class GymnasiumWorld:
     over: FloatArray
     reward_range: tuple[float, float]
     name: str
-    truth: DriftingWorld | None = None
+    model: DriftingWorld | None = None
 
     @property
     def M(self) -> int:
@@ -108,112 +108,138 @@ def from_gymnasium(
     Parameters
     ----------
     env
-        An environment, or the id of one that is made with `options`. Observations are Discrete,
+        An environment, or its id, with `options` for `gymnasium.make`. Observations are Discrete,
         MultiDiscrete or a Tuple of Discrete; actions are Discrete.
     horizon
-        H, the steps of an episode; an episode that is longer is cut.
+        H, the steps of an episode; longer episodes are truncated.
     utility
-        Of a `Transition`: a number in [0, 1], or K of them. By default info["utility"], or where
-        there is none 1 - info["cost"].
+        Function of a `Transition`: a number in [0, 1], or K of them. By default info["utility"],
+        or else 1 - info["cost"].
     threshold : float or array (K,) or (M, K)
-        What the expected sum of utilities over an episode must reach, in (0, H].
+        Lower bound for the expected sum of utilities over an episode, in (0, H].
     episodes
         M, by default 20,000.
     reward_range
-        The environment's rewards that become 0 and 1, with 0 among or between them.
+        The environment's rewards that become 0 and 1; the range must contain 0.
     over : float or array (K,)
-        Utility of each step that is left when an episode ended early.
+        Utility of each remaining step when an episode ends early.
     initial : array (S,) or (S - 1,), optional
-        Distribution of the first state, where it is known and the environment does not tell it.
+        Distribution of the first state, if known and not provided by the environment.
 
     Notes
     -----
-    An environment of safedrift's own (`gymnasium.make("safedrift/maze-v0")`) knows its horizon,
-    thresholds and episodes. Where these three and `utility` are left out, a run in it is measured
-    exactly, as one in the world behind it is.
+    An environment made by safedrift (`gymnasium.make("safedrift/maze-v0")`) has a horizon,
+    thresholds and episodes. If these three and `utility` are omitted, runs in it are measured
+    exactly, as in the world behind it.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> def dry_feet(t):  # 0 for the step into a hole
+    ...     return 0.0 if t.terminated and t.reward == 0 else 1.0
+    >>> lake = sd.from_gymnasium("FrozenLake-v1", 15, dry_feet, threshold=14.5, episodes=100)
+    >>> lake.M, lake.H, lake.S, lake.A, lake.K  # 16 cells and the state "over"
+    (100, 15, 17, 4, 1)
     """
-    if isinstance(env, str):
-        if env.startswith("safedrift/") and episodes is not None:
-            options, episodes = options | {"episodes": episodes}, None
-        env = gymnasium.make(env, **options)
-    elif options:
-        _check.fail("options", "none with an environment that is made already", ", ".join(options))
+    if isinstance(env, str) and env.startswith("safedrift/") and episodes is not None:
+        options, episodes = options | {"episodes": episodes}, None
+    env = made_environment(env, options)
     n, A = math.prod(_counts(env.observation_space)), _actions(env)
     if n > MOST_STATES:
         _check.fail("observation_space", f"of at most {MOST_STATES:,} values", f"{n:,}")
+    if utility is not None and not callable(utility):
+        raise TypeError(f"utility must be a function of a Transition; got {utility!r}")
     low, high = checked_range(reward_range)
     if not low <= 0 <= high:
         _check.fail("reward_range", "around 0, which an ended episode earns", reward_range)
     inner = env.unwrapped
-    truth = None
+    model = None
     if isinstance(inner, DriftingEnv):
         changes = (horizon, utility, threshold, episodes, initial)
         as_it_is = type(inner) is DriftingEnv and _wrapped_by(env, *_IDLE)
         if as_it_is and all(x is None for x in changes) and (low, high) == (0, 1):
-            truth = inner.world
+            model = inner.world
         horizon = inner.world.H if horizon is None else horizon
         episodes = inner.world.M if episodes is None else episodes
     H = _check.integer("horizon", horizon)
     M = _check.integer("episodes", EPISODES if episodes is None else episodes)
-    if isinstance(inner, DriftingEnv) and threshold is None:  # it stands still after its last
+    if isinstance(inner, DriftingEnv) and threshold is None:  # fixed after its last episode
         threshold = inner.world.thresholds[np.minimum(np.arange(M), inner.world.M - 1)]
     thresholds = _thresholds(threshold, M, H)
     first = _told_start(env) if initial is None else initial
-    S = n if truth is not None else n + 1
+    S = n if model is not None else n + 1
     return GymnasiumWorld(
         env=env, H=H, S=S, A=A,
         thresholds=thresholds,
         initial=_initial(first, n, S),
         initial_known=first is not None,
-        utility=utility or from_info,
+        utility=from_info if utility is None else utility,
         over=_over(over, thresholds.shape[1]),
         reward_range=(low, high),
         name=inner.spec.id if inner.spec is not None else type(inner).__name__,
-        truth=truth,
+        model=model,
     )  # fmt: skip
 
 
-def play_episode(
-    world: GymnasiumWorld, m: int, act: Callable[[int, int], int], seed: int | None = None
-) -> Trajectory:
-    """Play episode m with act(step, state) and return states, actions and signals.
+class EnvironmentStepper:
+    """Steps through an environment, which has a generator of its own (see `models.stepping`).
 
     Parameters
     ----------
     seed
-        Of the environment's reset. Without one an environment goes on, and drifts on, as it does.
+        Of the first reset of all; later ones have none, so that a drift goes on.
     """
-    states, actions, values = make_trajectory(world.H, world.K)
-    first = int(getattr(world.env.action_space, "start", 0))
-    low, high = world.reward_range
-    outcome = called(f"reset of episode {m}", world.env.reset, seed=seed)
-    seen, _ = _several("reset", outcome, 2)
-    ended = False
-    for h in range(world.H):
-        where = f"episode {m}, step {h}"
-        states[h] = world.S - 1 if ended else _number(world.env.observation_space, seen, where)
-        actions[h] = act(h, int(states[h]))
-        if ended:
-            earned, values[1:, h] = 0.0, world.over
+
+    next_draws = 0
+
+    def __init__(self, world: GymnasiumWorld, seed: int | None = None) -> None:
+        self._world, self._seed = world, seed
+        self._first_action = int(getattr(world.env.action_space, "start", 0))
+        self._seen: Any = None
+        self._ended = False
+
+    def first(self, m: int, u: FloatArray) -> int:
+        """Reset the environment."""
+        world = self._world
+        seed = self._seed if m == 0 else None
+        outcome = called(f"reset of episode {m}", world.env.reset, seed=seed)
+        self._seen, _ = _several("reset", outcome, 2)
+        self._ended = False
+        return _number(world.env.observation_space, self._seen, f"episode {m}, step 0")
+
+    def signals(self, m: int, h: int, x: int, a: int, u: FloatArray) -> FloatArray:
+        """Make a step and return reward and utilities (1+K,)."""
+        world, where = self._world, f"episode {m}, step {h}"
+        low, high = world.reward_range
+        values = np.empty(1 + world.K)
+        if self._ended:
+            earned, values[1:] = 0.0, world.over
         else:
-            a = first + int(actions[h])
-            outcome = called(f"step of {where}", world.env.step, a)
+            action = self._first_action + a
+            outcome = called(f"step of {where}", world.env.step, action)
             after, reward, terminated, truncated, info = _several("step", outcome, 5)
-            earned, ended = _real(reward, where), bool(terminated or truncated)
-            step = Transition(seen, a, after, earned, bool(terminated), info)
-            values[1:, h] = utilities_of(world.utility, step, world.K, where)
-            seen = after
+            earned, self._ended = _real(reward, where), bool(terminated or truncated)
+            step = Transition(self._seen, action, after, earned, bool(terminated), info)
+            values[1:] = utilities_of(world.utility, step, world.K, where)
+            self._seen = after
         if not low <= earned <= high:
             _check.fail(f"the reward of {where}", f"in reward_range, [{low:g}, {high:g}]", earned)
-        values[0, h] = (earned - low) / (high - low)
-    return Trajectory(states, actions, values)
+        values[0] = (earned - low) / (high - low)
+        return values
+
+    def next(self, m: int, h: int, x: int, a: int, u: FloatArray) -> int:
+        """Return the state the step led to; an ended episode stays in "over"."""
+        if self._ended:
+            return self._world.S - 1
+        where = f"episode {m}, step {h + 1}"
+        return _number(self._world.env.observation_space, self._seen, where)
 
 
 # ---------------------------------------------------------------- spaces
 
 
 def _counts(space: spaces.Space[Any]) -> list[int]:
-    """How many values each part of an observation has."""
+    """Number of values of each part of an observation."""
     if isinstance(space, spaces.Discrete):
         return [int(space.n)]
     if isinstance(space, spaces.MultiDiscrete):
@@ -251,7 +277,7 @@ _IDLE = (PassiveEnvChecker, OrderEnforcing)  # wrappers of gymnasium.make that c
 
 
 def _wrapped_by(env: gymnasium.Env[Any, Any], *harmless: type) -> bool:
-    """Whether there are no other wrappers around an environment than these."""
+    """Whether an environment has no wrappers except these."""
     while env is not env.unwrapped:
         if not isinstance(env, harmless):
             return False
@@ -260,7 +286,7 @@ def _wrapped_by(env: gymnasium.Env[Any, Any], *harmless: type) -> bool:
 
 
 def _told_start(env: gymnasium.Env[Any, Any]) -> ArrayLike | None:
-    """The distribution of the first state that an environment tells, unless it is wrapped."""
+    """The environment's own distribution of the first state, unless it is wrapped."""
     inner = env.unwrapped
     if not _wrapped_by(env, *_IDLE, TimeLimit):  # observations may have other numbers
         return None
@@ -282,10 +308,10 @@ def _thresholds(threshold: ArrayLike | None, M: int, H: int) -> FloatArray:
 
 
 def _initial(initial: ArrayLike | None, n: int, S: int) -> FloatArray:
-    """The distribution of the first state (S,): uniform on the n real ones where not known."""
+    """The distribution of the first state (S,): uniform on the n real states if unknown."""
     if initial is None:
         initial = np.full(n, 1 / n)
-    given = np.asarray(initial, dtype=np.float64)
+    given = _check.numbers("initial", initial)
     if given.shape == (n,) and n < S:
         given = np.append(given, 0.0)
     checked = _check.floats("initial", given, (S,))
@@ -301,7 +327,7 @@ def _over(over: ArrayLike, K: int) -> FloatArray:
 
 
 def _several(name: str, outcome: Any, count: int) -> Any:
-    """What `reset` or `step` returned, if it is as many things as Gymnasium has there."""
+    """What `reset` or `step` returned, checked to have as many values as in Gymnasium."""
     if not isinstance(outcome, Sized) or len(outcome) != count:
         got = len(outcome) if isinstance(outcome, Sized) else type(outcome).__name__
         _check.fail(f"what {name} returns", f"{count} things, as in Gymnasium", got)

@@ -1,8 +1,8 @@
-"""Environments of other libraries in Gymnasium's own form, ready for `from_gymnasium`.
+"""Environments of other libraries, adapted to Gymnasium's interface for `from_gymnasium`.
 
-Safety-Gymnasium's `step` returns six things; the cost, third of them, moves into info["cost"].
-NS-Gym's observations are dictionaries with the state among notices of change; the state becomes the
-observation, the notices move into `info`, and a structured reward becomes its number.
+Safety-Gymnasium's `step` returns six values; the third, the cost, moves to info["cost"]. NS-Gym's
+observations are dictionaries of the state and notices of change; the state becomes the observation,
+the notices move to `info`, and a structured reward becomes a number.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ Step = tuple[Any, Any, bool, bool, dict[str, Any]]
 
 
 def six_tuple(env: Any) -> gymnasium.Env[Any, Any]:
-    """Return an environment of six results a step as one of five, with info["cost"].
+    """Convert an environment whose step returns six values to one with five and info["cost"].
 
     Parameters
     ----------
     env
-        Of Safety-Gymnasium, or any object with `reset`, the two spaces, and a `step` that returns
-        (observation, reward, cost, terminated, truncated, info).
+        A Safety-Gymnasium environment, or any object with `reset`, the two spaces, and
+        a `step` that returns (observation, reward, cost, terminated, truncated, info).
     """
     return _Adapted(env, env.observation_space, lambda seen, info: (seen, info), _five_of_six)
 
 
 def from_ns_gym(env: Any) -> gymnasium.Env[Any, Any]:
-    """Return a drifting world of NS-Gym as one whose observation is the state alone.
+    """Convert an NS-Gym environment to one whose observation is the state.
 
-    Its notices ("env_change", "delta_change", "relative_time") are in `info`. NS-Gym starts its
-    drift anew at every reset, unless it is told `persistent_params=True`.
+    Its notices ("env_change", "delta_change", "relative_time") are in `info`. NS-Gym restarts
+    its drift at every reset, unless it is made with `persistent_params=True`.
     """
     space = env.observation_space
     if not isinstance(space, spaces.Dict) or "state" not in space.spaces:
@@ -63,7 +63,7 @@ def _state_alone(seen: dict[str, Any], info: dict[str, Any]) -> tuple[Any, dict[
 
 
 class _Adapted(gymnasium.Env[Any, Any]):
-    """An environment of another library, held and translated; its own Gymnasium may be older."""
+    """An adapted environment of another library, which may use an older Gymnasium."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class _Adapted(gymnasium.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
+        """Start an episode."""
         return self._first(*self.env.reset(seed=seed, options=options))
 
     def step(self, action: Any) -> Any:
@@ -90,7 +90,7 @@ class _Adapted(gymnasium.Env[Any, Any]):
         return self._later(self.env.step(action))
 
     def render(self) -> Any:
-        """Whatever the environment draws."""
+        """Return what the environment renders."""
         return self.env.render()
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """Gymnasium's transition tables as exact CMDPs.
 
-Environments of the toy-text family carry their model: P[s][a] is a list of (probability, next
+Toy-text environments contain their model: P[s][a] is a list of (probability, next
 state, reward, terminated). Here it becomes a `TabularCMDP` of H steps:
 
     states      those of the environment, and one more, "over", where an ended episode stays
@@ -19,7 +19,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from safedrift import _check
-from safedrift.adapters.transitions import Signal, Transition, checked_range, utilities_of
+from safedrift.adapters.transitions import (
+    Signal,
+    Transition,
+    checked_range,
+    made_environment,
+    utilities_of,
+)
+from safedrift.kernels.elementary import cos_turns
 from safedrift.kernels.types import Successors
 from safedrift.models import TabularCMDP
 
@@ -41,13 +48,13 @@ def from_table(
     Parameters
     ----------
     env
-        An environment, or the id of one that is made with `options`.
+        An environment, or its id, with `options` for `gymnasium.make`.
     utility
-        Of a `Transition` (its info is empty): a number in [0, 1], or K of them.
+        Function of a `Transition` (with empty info): a number in [0, 1], or K of them.
     threshold : float or array (K,)
-        What the expected sum of utilities over `horizon` steps must reach.
+        Lower bound for the expected sum of utilities over `horizon` steps.
     reward
-        Of a `Transition`; by default its raw reward.
+        Function of a `Transition`; by default its raw reward.
     reward_range
         `low` and `high`; by default the smallest and largest reward, or 0.
     """
@@ -79,11 +86,7 @@ def _table(
     env: str | gymnasium.Env[Any, Any], options: dict[str, Any]
 ) -> tuple[list[tuple[float, Transition]], int, np.ndarray]:
     """All transitions with their probabilities, the number of actions, the first states (S,)."""
-    if isinstance(env, str):
-        env = gymnasium.make(env, **options)
-    elif options:
-        _check.fail("options", "none with an environment that is made already", ", ".join(options))
-    raw: Any = env.unwrapped
+    raw: Any = made_environment(env, options).unwrapped
     for name in ("P", "initial_state_distrib"):
         if not hasattr(raw, name):
             _check.fail("env", "one with a transition table (toy text)", type(raw).__name__)
@@ -122,5 +125,5 @@ def _lists(P: np.ndarray, H: int) -> Successors:
 
 def thawing(episodes: int, cycles: float) -> ArrayLike:
     """Weights (M, 2) of slippery and dry ground: slippery first, dry after half a cycle."""
-    share = 0.5 + 0.5 * np.cos(2 * np.pi * cycles * np.arange(episodes) / episodes)
+    share = 0.5 + 0.5 * cos_turns(cycles * np.arange(episodes) / episodes)
     return np.stack([share, 1 - share], axis=1)

@@ -1,4 +1,4 @@
-"""One step of a Gymnasium environment, and what a constraint makes of it.
+"""One step of a Gymnasium environment, and its utilities.
 
 A utility is a function of one `Transition` and returns a number in [0, 1], or K of them:
 
@@ -11,16 +11,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import gymnasium
 import numpy as np
 
 from safedrift import _check
 from safedrift._check import FloatArray
 
-__all__ = ["Signal", "Transition", "called", "checked_range", "from_info", "utilities_of"]
+__all__ = [
+    "Signal",
+    "Transition",
+    "called",
+    "checked_range",
+    "from_info",
+    "made_environment",
+    "utilities_of",
+]
 
 
 class Transition(NamedTuple):
-    """A step: states and action as the environment has them, its own reward and `info`."""
+    """A step in the environment's own terms: states, action, reward and `info`."""
 
     state: Any
     action: int
@@ -35,12 +44,12 @@ Signal = Callable[[Transition], Any]
 
 
 def utilities_of(utility: Signal, step: Transition, K: int, where: object) -> FloatArray:
-    """Return the utilities (K,) of a step, or say where (a place in words) they are none."""
+    """Return the utilities (K,) of a step; errors name `where` it happened."""
     name = f"utility(...) of {where}"
     found = utility(step) if utility is from_info else called(name, utility, step)
     try:
-        values = np.array(found, dtype=np.float64).reshape(-1)
-    except (TypeError, ValueError):
+        values = _check.numbers(name, found).reshape(-1)
+    except TypeError:
         raise TypeError(f"{name} must be {_wanted(K)}; got {found!r}") from None
     if values.size != K:
         _check.fail(name, _wanted(K), f"{values.size} numbers")
@@ -49,8 +58,27 @@ def utilities_of(utility: Signal, step: Transition, K: int, where: object) -> Fl
     return values
 
 
+def made_environment(
+    env: str | gymnasium.Env[Any, Any], options: dict[str, Any]
+) -> gymnasium.Env[Any, Any]:
+    """Return an environment as it is, or make the one of an id with `options`."""
+    if isinstance(env, str):
+        try:
+            return gymnasium.make(env, **options)
+        except gymnasium.error.Error as error:
+            words = " ".join(str(error).split())
+            raise ValueError(
+                f"env must be the id of an environment; got {env!r} ({words})"
+            ) from error
+    if not isinstance(env, gymnasium.Env):
+        raise TypeError(f"env must be a Gymnasium environment or the id of one; got {env!r}")
+    if options:
+        _check.fail("options", "none with an environment that is made already", ", ".join(options))
+    return env
+
+
 def called(name: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """Call what is not ours; whatever goes wrong there becomes one sentence with its name."""
+    """Call third-party code; any exception becomes one error that names the function."""
     try:
         return function(*arguments, **named)
     except Exception as error:
@@ -60,7 +88,7 @@ def called(name: str, function: Callable[..., Any], *arguments: Any, **named: An
 
 def checked_range(reward_range: Any) -> tuple[float, float]:
     """Return the two ends of a range of rewards."""
-    ends = tuple(np.ravel(reward_range).tolist())
+    ends = tuple(_check.numbers("reward_range", reward_range).ravel().tolist())
     if len(ends) != 2 or not np.isfinite(ends).all() or not ends[0] < ends[1]:
         _check.fail("reward_range", "two finite numbers, the smaller first", reward_range)
     return _check.real("reward_range", ends[0]), _check.real("reward_range", ends[1])
@@ -71,7 +99,13 @@ def from_info(step: Transition) -> Any:
     if "utility" in step.info:
         return step.info["utility"]
     if "cost" in step.info:
-        cost = np.asarray(step.info["cost"], dtype=np.float64)
+        try:
+            cost = _check.numbers("info['cost']", step.info["cost"])
+        except TypeError:
+            got = repr(step.info["cost"])
+            raise TypeError(
+                f"info['cost'] must be in [0, 1], or utility given; got {got}"
+            ) from None
         if not ((cost >= 0) & (cost <= 1)).all():
             _check.fail("info['cost']", "in [0, 1], or utility given", step.info["cost"])
         return 1.0 - cost

@@ -5,8 +5,11 @@ One module per command; `shared` has what they have in common.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
+from safedrift._version import __version__
 from safedrift.cli.certify_command import certify
 from safedrift.cli.problems_command import problems
 from safedrift.cli.report_command import report
@@ -20,12 +23,29 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
-    help="Safe reinforcement learning in a world that drifts.",
 )
 for command in (run, problems, report, certify, theory):
     app.command()(command)
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"safedrift {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Safe reinforcement learning in a world that drifts."""
+
+
 def main() -> None:
     """Entry point of the command."""
-    app()
+    app(prog_name="safedrift")

@@ -13,7 +13,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from safedrift.cli.shared import Told, bars, run_file, sentences, write_text
+from safedrift.cli.shared import (
+    UsageError,
+    find_run_file,
+    friendly_errors,
+    progress_bars,
+    write_text,
+)
 
 if TYPE_CHECKING:
     from safedrift.models import DriftingWorld
@@ -64,45 +70,48 @@ def certify(
     """
     from safedrift.results import Run
 
-    with sentences():
-        path = run_file(source)
+    with friendly_errors():
+        path = find_run_file(source)
         run = Run.from_parquet(path)
-        played = None if world is None else _world(run, world)
-        entry = "audit_linear" if "beta" in run.info["parameters"]["evaluation"] else "audit_tables"
-        with bars(f"audit.{entry}") as shown:
-            advance = shown.stage("certifying", run.info["sizes"]["M"])
-            found = run.certify(played, p=p, progress=advance)
+        world_of_run = None if world is None else _load_world(run, world)
+        parameters = run.manifest.learner.settings.get("parameters", {})
+        linear = "beta" in parameters.get("evaluation", {})
+        with progress_bars("linear audit" if linear else "tabular audit") as progress:
+            advance = progress.stages("certifying", run.manifest.sizes.M)
+            found = run.certify(world_of_run, p=p, progress=advance)
         record = json.dumps(found.record(), indent=1, allow_nan=False)
         write_text(path.with_name("certificates.json"), record + "\n")
         page = run.report(path.with_name("report.html"), found)
         if as_json:
             sys.stdout.write(record + "\n")
         else:
-            _show(found, page, explain)
+            _print_certificates(found, page, explain)
     if not found.identities_hold:
         raise typer.Exit(1)
 
 
-def _world(run: Run, source: str) -> DriftingWorld:
+def _load_world(run: Run, source: str) -> DriftingWorld:
     """The world of a file, with as many episodes as the run has."""
     from safedrift import GymnasiumWorld
     from safedrift.worldfiles.loading import is_file, load
 
     if not is_file(source):
-        raise Told(f"--world must be a file (.yaml, .npz or .py:make); got {source}")
-    found = load(source, run.info["sizes"]["M"])
+        raise UsageError(f"--world must be a file (.yaml, .npz or .py:make); got {source}")
+    found = load(source, run.manifest.sizes.M)
     if isinstance(found, GymnasiumWorld):
-        raise Told(f"--world must have a model to be certified; got the environment {found.name}")
+        raise UsageError(
+            f"--world must have a model to be certified; got the environment {found.name}"
+        )
     return found
 
 
-def _show(found: Certificates, page: Path, explain: bool) -> None:
+def _print_certificates(found: Certificates, page: Path, explain: bool) -> None:
     console = Console()
     info = found.info
-    told = f"{info['problem']}, {info['setting']}, {info['knowledge']}, {info['mode']} constants"
-    console.print(f"{told}, p = {info['p']:g}\n", markup=False, highlight=False)
+    setting = f"{info['problem']}, {info['setting']}, {info['knowledge']}, {info['mode']} constants"
+    console.print(f"{setting}, p = {info['p']:g}\n", markup=False, highlight=False)
     if explain:
-        _explain(found, console)
+        _print_explanations(found, console)
     else:
         table = Table("statement", "result", "slack (printed | repaired)", "where", box=None,
                       header_style="dim", pad_edge=False)  # fmt: skip
@@ -116,18 +125,18 @@ def _show(found: Certificates, page: Path, explain: bool) -> None:
     console.print(f"\nLook at {page}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _explain(found: Certificates, console: Console) -> None:
+def _print_explanations(found: Certificates, console: Console) -> None:
     """Each statement in words and symbols, with its result."""
     for c, (id, label, kind, result, slack, where) in zip(found, found.rows(), strict=True):
         console.print(Text.assemble((id, "bold"), "  ", (result, _STYLES[result])))
-        said = [f"{label} ({kind}): {c.words}", c.maths]
+        lines = [f"{label} ({kind}): {c.words}", c.maths]
         if c.printed is not None:
             what = "largest residual" if kind == "identity" else "smallest slack"
             both = ", printed | repaired" if c.repaired is not None else ""
-            said.append(f"{what}{both}: {slack}" + (f" at {where}" if where else ""))
+            lines.append(f"{what}{both}: {slack}" + (f" at {where}" if where else ""))
         if c.erratum and c.result != "holds":
-            said.append(f"errata {c.erratum}")
-        said += [c.note] if c.note else []
-        for line in said:
+            lines.append(f"errata {c.erratum}")
+        lines += [c.note] if c.note else []
+        for line in lines:
             console.print(Padding(Text(line), (0, 0, 0, 2)), highlight=False)
         console.print()

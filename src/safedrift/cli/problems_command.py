@@ -16,7 +16,15 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from safedrift.cli.shared import Told, bars, build, pairs, sentences
+from safedrift.cli.shared import (
+    OPTIMA_LABEL,
+    UsageError,
+    build_world,
+    friendly_errors,
+    learning_entry,
+    parse_pairs,
+    progress_bars,
+)
 
 if TYPE_CHECKING:
     from safedrift._check import FloatArray
@@ -59,7 +67,7 @@ def problems(
         bool, typer.Option("--json", help="Print the description as JSON and nothing else.")
     ] = False,
 ) -> None:
-    """List the named worlds, or look at one: its story, its options, what is optimal there.
+    """List the named worlds, or look at one: its description, its options, what is optimal there.
 
     The numbers are exact: V_r* is the value of the best safe policy of an episode, mu* what a unit
     of threshold costs, gamma the slack of the safest policy.
@@ -74,49 +82,51 @@ def problems(
     """
     from safedrift import GymnasiumWorld
 
-    with sentences():
+    with friendly_errors():
         if name is None:
             if picture is not None or as_json:
-                raise Told("NAME must be given with --picture and --json; got none")
-            _list()
+                raise UsageError("NAME must be given with --picture and --json; got none")
+            _print_list()
             return
-        checked = name == "check" and source is not None
-        if source is not None and not checked:
-            raise Told(f"FILE must follow 'check' only; got {name} {source}")
-        if name == "check" and source is None:
-            raise Told("check must be followed by a file or the name of a world; got nothing")
+        check = name == "check"
+        if source is not None and not check:
+            raise UsageError(f"FILE must follow 'check' only; got {name} {source}")
+        if check and source is None:
+            raise UsageError("check must be followed by a file or the name of a world; got nothing")
         if picture is not None and picture.suffix.lower() != ".png":
-            raise Told(f"--picture must be a file whose name ends in .png; got {picture}")
+            raise UsageError(f"--picture must be a file whose name ends in .png; got {picture}")
         if picture is not None and not picture.parent.is_dir():
-            raise Told(f"--picture must lie in a folder that exists; got {picture}")
+            raise UsageError(f"--picture must lie in a folder that exists; got {picture}")
         if learner and picture is None:
-            raise Told("--learner must come with --picture; got no picture to draw it in")
-        what = source if checked and source is not None else name
-        chosen = pairs("option", option)
-        if not checked and not as_json:
-            _tell(what)  # before anything takes long or fails
+            raise UsageError("--learner must come with --picture; got no picture to draw it in")
+        target = name if source is None else source
+        chosen = parse_pairs("option", option)
+        if not check and not as_json:
+            _print_documentation(target)  # before anything takes long or fails
         with Console(stderr=True).status("building the world"):
-            world = build(what, episodes, world_seed, chosen)
+            world = build_world(target, episodes, world_seed, chosen)
         if isinstance(world, GymnasiumWorld):
-            raise Told(f"{what} is an environment without a model: nothing is known of it to show")
-        told = _check_tables(world) if checked else None
-        found = _describe(world, feasible=checked)
+            raise UsageError(
+                f"{target} is an environment without a model: nothing is known of it to show"
+            )
+        tables = _check_tables(world) if check else None
+        found = _describe(world, feasible=check)
         if picture is not None:
-            _picture(world, found, picture, learner)
+            _draw(world, found, picture, learner)
         if as_json:
             sys.stdout.write(json.dumps(found.record(), allow_nan=False) + "\n")
             return
-        _show(found, told, picture)
+        _print_description(found, tables, picture)
 
 
-def _list() -> None:
-    from safedrift import problems as known
+def _print_list() -> None:
+    from safedrift import problems as named
 
     table = Table("problem", "what it is", box=None, header_style="bold")
-    for key in known.PROBLEMS:
-        table.add_row(key, known.documentation(key).splitlines()[0])
+    for key in named.PROBLEMS:
+        table.add_row(key, named.documentation(key).splitlines()[0])
     Console().print(table)
-    Console().print("\n`safedrift problems NAME` tells more.", markup=False)
+    Console().print("\n`safedrift problems NAME` describes one.", markup=False)
 
 
 # ---------------------------------------------------------------- numbers
@@ -127,12 +137,12 @@ def _check_tables(world: DriftingWorld) -> str:
 
     A TabularCMDP that can be built is valid, and one that cannot says why.
     """
-    from safedrift.oracles import spread
+    from safedrift.oracles import evenly_spaced
 
     first, _ = world.distinct
-    read = first[spread(first.size, MOST_TABLES)]
-    with bars("exact.solve_episodes") as shown:
-        advance = shown.count("reading each episode", read.size, compiles=False)
+    read = first[evenly_spaced(first.size, MOST_TABLES)]
+    with progress_bars("optima") as progress:
+        advance = progress.counter("reading each episode", read.size, compiles=False)
         for m in read:
             try:
                 world.at(int(m))
@@ -147,58 +157,60 @@ def _describe(world: DriftingWorld, *, feasible: bool) -> Description:
     """Describe a world; with `feasible`, first find out whether all its episodes are."""
     from safedrift import describe, optima
     from safedrift.experiments.simulation import check_feasible
-    from safedrift.oracles import spread
+    from safedrift.oracles import evenly_spaced
 
-    episodes = spread(world.M)
-    with bars("exact.solve_episodes") as shown:
+    episodes = evenly_spaced(world.M)
+    with progress_bars("optima") as progress:
         if feasible:
             first, _ = world.distinct
-            truth = optima(world, first, shown.count("feasible in each episode", first.size))
-            check_feasible(world, truth)
-        return describe(world, episodes, shown.truth(episodes.size))
+            truth = optima(world, first, progress.counter("feasible in each episode", first.size))
+            check_feasible(truth)
+        return describe(world, episodes, progress.counter(OPTIMA_LABEL, episodes.size))
 
 
-def _picture(world: DriftingWorld, found: Description, path: Path, learner: bool) -> None:
+def _draw(world: DriftingWorld, found: Description, path: Path, learner: bool) -> None:
     """Draw a world; with `learner`, PROPD-PPO with default constants plays it first."""
-    from safedrift import PROPDPPO, LinearKernelCMDP, Slater
+    from safedrift import PROPDPPO, Slater
     from safedrift.experiments.snapshots import (
         learned_policies,
         representative_episodes,
-        smallest_gap,
+        representative_snapshots,
     )
+    from safedrift.oracles import smallest_gap
     from safedrift.reports.world_pictures import draw_world
 
     if not found.feasible.all():
         wrong = found.episodes[~found.feasible]
-        raise Told(f"--picture must be of a world that can be safe; episode {wrong[0]} cannot")
+        raise UsageError(
+            f"--picture must be of a world that can be safe; episode {wrong[0]} cannot"
+        )
     policies = None
     if learner:
         gap = smallest_gap(world)
         if not gap > 0:
-            raise Told("--learner must be left out in a world without a Slater gap; got gamma = 0")
-        entry = "simulation.play"
-        if isinstance(world, LinearKernelCMDP):
-            entry = "simulation.play_linear" if world.box is None else "linear.end_on_box"
+            raise UsageError(
+                "--learner must be left out in a world without a Slater gap; got gamma = 0"
+            )
         agent = PROPDPPO.for_problem(world, Slater(gap))
-        telling = representative_episodes(world)
-        with bars(entry) as shown:
-            advance = shown.stage("learning", world.M)
-            policies = learned_policies(world, agent, telling, window=100, progress=advance)
+        episodes = representative_episodes(world)
+        with progress_bars(learning_entry(world)) as progress:
+            advance = progress.stages("learning", world.M)
+            policies = learned_policies(world, agent, episodes, window=100, progress=advance)
     with Console(stderr=True).status("drawing"):
-        draw_world(world, found, path, policies)
+        draw_world(found, representative_snapshots(world, policies), path)
 
 
-# ---------------------------------------------------------------- words
+# ---------------------------------------------------------------- printing
 
 
-def _tell(name: str) -> None:
-    """Print a problem's story, reflowed to the width of the terminal, and its options."""
-    from safedrift import problems as known
+def _print_documentation(name: str) -> None:
+    """Print a problem's documentation, reflowed to the width of the terminal, and its options."""
+    from safedrift import problems as named
 
-    if name not in known.PROBLEMS:
+    if name not in named.PROBLEMS:
         return
     console = Console()
-    for paragraph in known.documentation(name).split("\n\n"):
+    for paragraph in named.documentation(name).split("\n\n"):
         for head, body in re.findall(r"^(\S.*)\n?((?:[ ]+.*\n?)*)", paragraph, re.MULTILINE):
             console.print(head, markup=False, highlight=False, style="bold" if body else None)
             if body:
@@ -206,19 +218,19 @@ def _tell(name: str) -> None:
                 console.print(Padding(text, (0, 0, 0, 4)), highlight=False)
         console.print()
     console.print("Options (-o NAME=VALUE)", style="bold")
-    for key, default in known.options(name).items():
+    for key, default in named.options(name).items():
         console.print(f"    {key}={default}", markup=False, highlight=False)
     console.print()
 
 
-def _show(found: Description, checked: str | None, picture: Path | None) -> None:
+def _print_description(found: Description, tables: str | None, picture: Path | None) -> None:
     console = Console()
 
     def say(text: str) -> None:
         console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    if checked is not None:
-        say(f"Valid and feasible: {checked}.\n")
+    if tables is not None:
+        say(f"Valid and feasible: {tables}.\n")
     say(str(found) + "\n")
     for name, values in found.rows():
         if name.startswith(("V_r*", "mu*", "threshold", "gamma")):
@@ -238,10 +250,10 @@ def sparkline(values: FloatArray, width: int = WIDTH) -> str:
     blocks = min(width, values.size)
     edges = np.arange(blocks + 1) * values.size // blocks
     means = np.array([values[i:j].mean() for i, j in pairwise(edges)])
-    known = means[np.isfinite(means)]
-    if not known.size:
+    finite = means[np.isfinite(means)]
+    if not finite.size:
         return "no number in any episode"
-    low, high = known.min(), known.max()
+    low, high = finite.min(), finite.max()
     drawn = "".join(_block(x, low, high) for x in means)
     flat = high - low <= 1e-9 * max(1.0, abs(high))
     return f"{drawn} {low:.4g}" if flat else f"{drawn} {low:.4g} to {high:.4g}"

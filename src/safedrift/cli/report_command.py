@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from safedrift.cli.shared import Told, err, run_file, sentences
+from safedrift.cli.shared import UsageError, err, find_run_file, friendly_errors
 
 
 def report(
@@ -19,8 +19,8 @@ def report(
     """Make the HTML page of a stored run again."""
     from safedrift.results import Run
 
-    with sentences():
-        path = run_file(source)
+    with friendly_errors():
+        path = find_run_file(source)
         found = Run.from_parquet(path)
         known = _certificates(path.with_name("certificates.json"))
         if known is not None and known.info.get("run") != found.digest:
@@ -41,4 +41,6 @@ def _certificates(path: Path) -> Any:
         str(found)  # whether all that is shown is there
         return found
     except (ValueError, TypeError, KeyError, AttributeError):
-        raise Told(f"{path} must be what 'safedrift certify' wrote; got another file") from None
+        raise UsageError(
+            f"{path} must be what 'safedrift certify' wrote; got another file"
+        ) from None

@@ -17,7 +17,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from safedrift.cli.shared import Told, bars, build, pairs, sentences, write_text
+from safedrift.cli.shared import (
+    OPTIMA_LABEL,
+    UsageError,
+    build_world,
+    friendly_errors,
+    learning_entry,
+    parse_pairs,
+    progress_bars,
+    write_text,
+)
 
 
 class Mode(StrEnum):
@@ -28,7 +37,7 @@ class Mode(StrEnum):
     practical = "practical"
 
 
-class Known(StrEnum):
+class KnowledgeKind(StrEnum):
     """What the learner is told about the constraint."""
 
     slater = "slater"
@@ -54,8 +63,8 @@ def run(
     seed: Annotated[int, typer.Option(help="Of the run: actions, states, noise.")] = 0,
     world_seed: Annotated[int, typer.Option(help="Of the world, where it is random.")] = 0,
     knowledge: Annotated[
-        Known, typer.Option(help="Assumption 3 (a Slater gap) or 2 (local budgets).")
-    ] = Known.slater,
+        KnowledgeKind, typer.Option(help="Assumption 3 (a Slater gap) or 2 (local budgets).")
+    ] = KnowledgeKind.slater,
     gamma: Annotated[
         float | None,
         typer.Option(help="Slater gap told to the learner; by default the world's own smallest."),
@@ -116,24 +125,21 @@ def run(
     - safedrift run random -n 100000 --mode printed (and read what it says)
     - safedrift run my_world.yaml
     """
-    from safedrift.worldfiles.loading import is_file
-
-    own = Path(problem.partition(":")[0]).stem if is_file(problem) else problem
-    name = f"{own}-{mode.value}-{knowledge.value}-seed{seed}"
-    with sentences(), _folder(out, force, name) as folder:
+    name = f"{_short_name(problem)}-{mode.value}-{knowledge.value}-seed{seed}"
+    with friendly_errors(), _results_folder(out, force, name) as folder:
         result = _run(
             problem, episodes, seed, world_seed, knowledge, gamma, mode, rho, noisy, measure_every,
-            pairs("option", option), pairs("set", set_),
+            parse_pairs("option", option), parse_pairs("set", set_),
         )  # fmt: skip
         (folder / "certificates.json").unlink(missing_ok=True)  # of the run that was here before
         result.to_parquet(folder / "run.parquet")
         result.report(folder / "report.html")
-        summary = _plain(result.summary())
+        summary = _strict(result.summary())
         write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
         if as_json:
             sys.stdout.write(json.dumps({**summary, "out": str(folder)}) + "\n")
         else:
-            _show(summary, folder)
+            _print_summary(summary, folder)
 
 
 # ---------------------------------------------------------------- one run
@@ -144,7 +150,7 @@ def _run(
     episodes: int | None,
     seed: int,
     world_seed: int,
-    knowledge: Known,
+    knowledge: KnowledgeKind,
     gamma: float | None,
     mode: Mode,
     rho: float,
@@ -157,47 +163,45 @@ def _run(
 
     import safedrift as sd
     from safedrift import _check
-    from safedrift.experiments.box import finer
-    from safedrift.experiments.simulation import check_feasible
-    from safedrift.learners.propd_ppo.parameters import OVERRIDES
+    from safedrift.experiments.grid_error import finer
+    from safedrift.learners.propd_ppo.tabular_theorems import check_rho
+    from safedrift.learners.propd_ppo.tuning import OVERRIDES
 
     for name in overrides:
         _check.choice("override", name, OVERRIDES)
-    world = build(problem, episodes, world_seed, options)
+    check_rho(rho)
+    _check.integer("--seed", seed, lower=0)
+    if gamma is not None:
+        _check.positive("--gamma", gamma)
+    world = build_world(problem, episodes, world_seed, options)
     if isinstance(world, sd.GymnasiumWorld):
         return _run_environment(
-            world, gamma, knowledge, mode, seed, measure_every, noisy, overrides
+            world, gamma, knowledge, mode, rho, seed, measure_every, noisy, overrides
         )
     _check.integer("measure_every", measure_every, upper=world.M)
-    if gamma is not None:
-        _check.positive("gamma", gamma)
-    entry = "simulation.play"
-    if isinstance(world, sd.LinearKernelCMDP):
-        entry = "simulation.play_linear"
-        if world.box is not None:
-            entry = "linear.end_on_box"
-            finer(world)  # before anything takes long
-    with bars(entry) as shown:
+    if isinstance(world, sd.LinearKernelCMDP) and world.box is not None:
+        finer(world)  # before anything takes long
+    with progress_bars(learning_entry(world)) as progress:
         measured = np.arange(0, world.M, measure_every)
-        truth = sd.optima(world, measured, shown.truth(measured.size))
-        check_feasible(world, truth)
-        told: sd.Slater | sd.LocalBudgets
-        if knowledge is Known.slater:
+        advance = progress.stages(OPTIMA_LABEL, measured.size)
+        truth = sd.measure_truth(world, measured, progress=advance)
+        assumption: sd.Slater | sd.LocalBudgets
+        if knowledge is KnowledgeKind.slater:
             gap = float(truth.gamma.min())
             if gamma is None and gap <= 0:
-                raise Told("this world has no Slater gap; use --knowledge local-budgets")
-            told = sd.Slater(gap if gamma is None else gamma)
+                raise UsageError("this world has no Slater gap; use --knowledge local-budgets")
+            assumption = sd.Slater(gap if gamma is None else gamma)
         else:
-            told = sd.local_budgets(world, "l2" if mode is Mode.printed else "l1")
-        known = None
+            assumption = sd.local_budgets(world, "l2" if mode is Mode.printed else "l1")
+        drift = None
         if mode is not Mode.practical:
-            known = sd.budgets(world, truth if measure_every == 1 else None)
+            drift = sd.budgets(world, truth.drift_star if measure_every == 1 else None)
         agent = sd.PROPDPPO.for_problem(
-            world, told, mode=mode.value, budgets=known, rho=rho, noisy=noisy, **overrides
+            world, assumption, mode=mode.value, budgets=drift, rho=rho, noisy=noisy, **overrides
         )
         result = sd.simulate(
             world, agent, seed, noisy=noisy, measure_every=measure_every, truth=truth,
-            progress=shown.stage("learning", world.M),
+            progress=progress.stages("learning", world.M),
         )  # fmt: skip
     return result
 
@@ -207,6 +211,7 @@ def _run_environment(
     gamma: float | None,
     knowledge: str,
     mode: str,
+    rho: float,
     seed: int,
     measure_every: int,
     noisy: bool,
@@ -223,25 +228,34 @@ def _run_environment(
         _check.fail("--mode", f"practical {where}", mode)
     if gamma is None:
         raise TypeError(f"--gamma must be given {where}; got None")
-    agent = sd.PROPDPPO.for_problem(world, sd.Slater(gamma), noisy=noisy, **overrides)
-    with bars("learner.end") as shown:
+    agent = sd.PROPDPPO.for_problem(world, sd.Slater(gamma), rho=rho, noisy=noisy, **overrides)
+    with progress_bars("environment") as progress:
         return sd.simulate(
             world, agent, seed, measure_every=measure_every,
-            progress=shown.stage("learning", world.M),
+            progress=progress.stages("learning", world.M),
         )  # fmt: skip
 
 
 # ---------------------------------------------------------------- the folder
 
 
+def _short_name(problem: str) -> str:
+    """The name of a world, or of a file without its folder and ending."""
+    from safedrift.worldfiles.loading import is_file
+
+    return Path(problem.partition(":")[0]).stem if is_file(problem) else problem
+
+
 @contextmanager
-def _folder(out: Path | None, force: bool, name: str) -> Iterator[Path]:
+def _results_folder(out: Path | None, force: bool, name: str) -> Iterator[Path]:
     """Make the folder for the results before computing; take it away if it stays empty."""
     folder = out or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{name}"
     if folder.exists() and not folder.is_dir():
-        raise Told(f"--out must be a folder; got the file {folder}")
+        raise UsageError(f"--out must be a folder; got the file {folder}")
     if out is not None and folder.is_dir() and any(folder.iterdir()) and not force:
-        raise Told(f"--out must be a new or empty folder; got {out} (--force replaces its results)")
+        raise UsageError(
+            f"--out must be a new or empty folder; got {out} (--force replaces its results)"
+        )
     number = 1
     while out is None and folder.exists():  # runs started in the same second
         number += 1
@@ -250,43 +264,45 @@ def _folder(out: Path | None, force: bool, name: str) -> Iterator[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=out is not None)
     except OSError as error:
-        raise Told(f"--out must be a folder that can be made; got {folder} ({error})") from None
+        raise UsageError(
+            f"--out must be a folder that can be made; got {folder} ({error})"
+        ) from None
     try:
         yield folder
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and any(folder.iterdir()):
-            raise Told(f"stopped; the results in {folder} may be incomplete") from None
+            raise UsageError(f"stopped; the results in {folder} may be incomplete") from None
         for path in made:
             with suppress(OSError):
                 path.rmdir()
         raise
 
 
-def _plain(value: Any) -> Any:
+def _strict(value: Any) -> Any:
     """Make strict JSON: no NaN, no infinity."""
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _strict(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [_strict(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
 
 
-# ---------------------------------------------------------------- what was found
+# ---------------------------------------------------------------- printing
 
 
-def _show(summary: dict[str, Any], folder: Path) -> None:
+def _print_summary(summary: dict[str, Any], folder: Path) -> None:
     console = Console()
 
     def say(text: str, style: str | None = None) -> None:
         console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
     sizes = ", ".join(f"{name} = {value}" for name, value in summary["sizes"].items())
-    say(f"{summary['agent']} in {summary['problem']}, {summary['mode']} constants; {sizes}\n")
+    say(f"{summary['learner']} in {summary['problem']}, {_constants(summary)}{sizes}\n")
     table = Table("", "per episode", "", box=None, header_style="dim", pad_edge=False)
     table.columns[1].justify = "right"
-    for name, value, meaning in _figures(summary):
+    for name, value, meaning in _summary_rows(summary):
         table.add_row(name, f"{value:.4f}", Text(meaning, style="dim"))
     console.print(table)
     for note in summary["notes"]:
@@ -294,10 +310,16 @@ def _show(summary: dict[str, Any], folder: Path) -> None:
     say(f"\nLook at {folder / 'report.html'}")
 
 
-def _figures(summary: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
+def _constants(summary: dict[str, Any]) -> str:
+    """Which constants the learner used, where it says so."""
+    mode = summary["settings"].get("parameters", {}).get("mode")
+    return "" if mode is None else f"{mode} constants; "
+
+
+def _summary_rows(summary: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
     """Rows of the summary table: name, figure per episode, definition."""
-    if not summary["truth"]:
-        yield from _observed(summary)
+    if not summary["truth_known"]:
+        yield from _observed_rows(summary)
         return
     yield "regret", summary["dynamic_regret_per_episode"], "DR(M)/M, DR = Σ (V_r* - V_r)"
     yield "  last tenth", summary["last_tenth_regret_per_episode"], "over the last M/10 episodes"
@@ -325,7 +347,7 @@ def _figures(summary: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
         yield "", cost["utility"], "likewise of V_g"
 
 
-def _observed(summary: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
+def _observed_rows(summary: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
     """The rows of a world without a model."""
     yield "observed reward", summary["reward_per_episode"], "scaled to [0, 1] per step"
     yield "  last tenth", summary["last_tenth_reward_per_episode"], "over the last M/10 episodes"

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from safedrift.cli.shared import sentences
+from safedrift.cli.shared import friendly_errors
 
 
 def theory(
@@ -38,22 +38,22 @@ def theory(
     """Print the constants of Theorems 1 to 4 in every mode, and their bounds term by term.
 
     Each bound is the last explicit inequality of its proof, before the paper hides constants and
-    logarithms, at the printed constants with C_1 = ... = C_6 = 1. A bound says something once it is
+    logarithms, at the printed constants with C_1 = ... = C_6 = 1. A bound is non-vacuous once it is
     below H*M, which no learner exceeds; the crossover is the number of episodes where that begins,
     budgets held fixed. Local budgets are spread evenly over episodes and steps.
     """
-    with sentences():
+    with friendly_errors():
         found = [
-            _one(number, M, H, S, A, K, d1, d2, gamma, (b_p, b_r, b_g, b_star), rho, p)
+            _theorem(number, M, H, S, A, K, d1, d2, gamma, (b_p, b_r, b_g, b_star), rho, p)
             for number in ([only] if only else (1, 2, 3, 4))
         ]
         if as_json:
             sys.stdout.write(json.dumps(found) + "\n")
         else:
-            _show(found, H * M)
+            _print_theorems(found, H * M)
 
 
-def _one(
+def _theorem(
     number: int,
     M: int,
     H: int,
@@ -79,11 +79,14 @@ def _one(
     for name, value in budgets._asdict().items():
         if not 0 <= value < float("inf"):
             _check.fail(f"B_{name}", "finite and >= 0", value)
+    slater = Slater(gamma)
     even = LocalBudgets(budgets.P / (M * H), budgets.g / (M * H * K))
-    told = Slater(gamma) if number % 2 == 0 else even
-    dimensions = Dimensions(d1, d2) if number <= 2 else None
+    knowledge = slater if number % 2 == 0 else even
+    features = Dimensions(d1, d2)
+    features.check()
+    dimensions = features if number <= 2 else None
     modes = {
-        mode: tune(sizes, told, budgets, dimensions=dimensions, mode=mode, rho=rho, p=p)
+        mode: tune(sizes, knowledge, budgets, dimensions=dimensions, mode=mode, rho=rho, p=p)
         for mode in ("printed", "repaired", "practical")
     }
     answer: dict[str, Any] = {
@@ -92,13 +95,13 @@ def _one(
         "remarks": list(modes["printed"].remarks),
         "bounds": [],
     }
-    for bound in t.bounds(sizes, told, budgets, modes["printed"], dimensions=dimensions, p=p):
+    for bound in t.bounds(sizes, knowledge, budgets, modes["printed"], dimensions=dimensions, p=p):
         common: dict[str, Any] = {
             "quantity": bound.quantity, "dimensions": dimensions, "rho": rho,
         }  # fmt: skip
-        rate = t.rate(sizes, told, budgets, **common)
+        rate = t.rate(sizes, knowledge, budgets, **common)
         crossover = {
-            form: t.crossover(sizes, told, budgets, form=form, p=p, **common)
+            form: t.crossover(sizes, knowledge, budgets, form=form, p=p, **common)
             for form in ("printed", "repaired")
         }
         answer["bounds"].append(
@@ -129,7 +132,7 @@ def _constants(found: Any) -> dict[str, float | None]:
     }  # fmt: skip
 
 
-def _show(found: list[dict[str, Any]], ceiling: int) -> None:
+def _print_theorems(found: list[dict[str, Any]], ceiling: int) -> None:
     console = Console()
     table = Table("theorem", "mode", *found[0]["constants"]["printed"], box=None)
     for answer in found:
@@ -154,7 +157,7 @@ def _show(found: list[dict[str, Any]], ceiling: int) -> None:
                 table.add_row(row["term"], f"{row['value']:.4g}", share, row["formula"])
             console.print(table)
             total = bound["rows"][-2]["value"]
-            verdict = "vacuous" if bound["vacuous"] else "says something"
+            verdict = "vacuous" if bound["vacuous"] else "non-vacuous"
             console.print(
                 f"{verdict}: {total / ceiling:.3g} times H*M = {ceiling:,}; below it from "
                 + ", ".join(

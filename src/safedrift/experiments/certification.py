@@ -1,8 +1,8 @@
-"""Check the paper's lemmas on a run: the same seed again, with an audit looking on.
+"""Check the paper's lemmas on a run by playing it again with the same seed.
 
 A run stores what happened in each episode, not the H*S*A estimates behind it. Because the same seed
 gives the same numbers, these are computed again, a chunk at a time, and audited while the next
-chunk is played.
+chunk is played. Every column of a stored run is compared with what is computed again.
 """
 
 from __future__ import annotations
@@ -17,16 +17,20 @@ import numpy as np
 from safedrift import _check
 from safedrift._check import FloatArray
 from safedrift.adapters.gymnasium_worlds import GymnasiumWorld
-from safedrift.experiments.simulation import Chunk, Progress, check_sizes, play_chunks, seeds
+from safedrift.experiments.playing import Chunk, play_chunks
+from safedrift.experiments.simulation import Progress, check_sizes, measure_truth
+from safedrift.experiments.streams import seeds
 from safedrift.kernels.audit.memory import Transcript
+from safedrift.kernels.records import Log, make_log
 from safedrift.knowledge import Sizes, Slater
 from safedrift.learners import PROPDPPO, Parameters
-from safedrift.models import DriftingWorld
-from safedrift.oracles import local_budgets
+from safedrift.learners.forgetting import forgetting_from
+from safedrift.models import DriftingWorld, TabularCMDP
+from safedrift.oracles import local_budgets, solve
 from safedrift.problems import PROBLEMS, make
-from safedrift.results.run import Run
+from safedrift.results.run import Run, run_method
 from safedrift.theory.audit import Audit
-from safedrift.theory.certificate_rules import certificates
+from safedrift.theory.certificate_rules import evaluate_certificates
 from safedrift.theory.certificates import Certificates
 
 __all__ = ["certify", "certify_run"]
@@ -51,8 +55,8 @@ def certify(
     progress
         Called as progress("certifying", done, total).
     witness
-        Called with each `Chunk` that was played, the exact values (B, 1+K) of its policies and
-        V_r* (B,); for checks of one's own.
+        Called with each `Chunk` that was played and the exact values (B, 1+K) of its policies; for
+        checks of one's own.
     """
     _has_model(world)
     _check.kind("agent", agent, PROPDPPO)
@@ -62,6 +66,11 @@ def certify(
     check_sizes(world, agent)
     report = progress or (lambda stage, done, total: None)
     learner = agent.fresh(seeds(seed)["learner"])
+    C = learner.memory.values.v_start.size
+
+    def room(B: int) -> Log:
+        return make_log(B, C, world.H, world.S, world.A, world.K)
+
     waiting: deque[tuple[Future[None], int]] = deque()
 
     def settle() -> None:
@@ -70,21 +79,22 @@ def certify(
         report("certifying", done, world.M)
 
     def audited(part: Chunk) -> None:
-        values, best = audit.feed(transcript(part))
+        values = audit.add_episodes(transcript(part))
         if witness is not None:
-            witness(part, values, best)
+            witness(part, values)
 
-    # One audit after the other, beside the play of the next chunk.
+    # One audit at a time, while the next chunk is played.
     with ThreadPoolExecutor(1) as pool:
-        for part in play_chunks(world, learner, seed, noisy, np.arange(world.M), logged=True):
-            waiting.append((pool.submit(audited, part), part.first + len(part.record.mu)))
+        for part in play_chunks(world, learner, seed, noisy, np.arange(world.M), make_log=room):
+            waiting.append((pool.submit(audited, part), part.first + part.count))
             if len(waiting) > 1:
                 settle()
         while waiting:
             settle()
-    return certificates(audit)
+    return evaluate_certificates(audit)
 
 
+@run_method("certify")
 def certify_run(
     run: Run,
     world: DriftingWorld | None = None,
@@ -92,47 +102,99 @@ def certify_run(
     p: float = 0.05,
     progress: Progress | None = None,
 ) -> Certificates:
-    """Certify a run, fresh or read from a file; see `Run.certify`."""
-    if "environment" in run.info:
+    """Check the paper's lemmas on a run, by playing it again with the same seed.
+
+    Parameters
+    ----------
+    world
+        Needed only for a run that was played in a world of your own.
+    p
+        Failure probability of the lemmas that hold "with probability 1 - p".
+    progress
+        Called as progress("certifying", episodes done, episodes in all).
+    """
+    if run.manifest.environment is not None:
         _check.fail(
             "the run",
             "of a world with a model, which can be played again",
-            f"one of the Gymnasium environment {run.info['environment']}",
+            f"one of the Gymnasium environment {run.manifest.environment}",
         )
     world = _world_of(run) if world is None else world
     _has_model(world)
     agent = _agent_of(run, world)
-    if not np.array_equal(run.thresholds, world.thresholds[run.episodes]):
+    if not np.array_equal(run.episodes, np.arange(0, world.M, run.manifest.measure_every)):
+        _check.fail("the run's episodes", "every n-th, n = measure_every", "others")
+    if not np.array_equal(run.truth.thresholds, world.thresholds[run.episodes]):
         _check.fail("world", "the one of this run", "other thresholds")
-    K = world.K
+    _compare(run, world, slice(None), vars(measure_truth(world, run.episodes)))
 
-    def compare(part: Chunk, values: FloatArray, best: FloatArray) -> None:
+    def compare(part: Chunk, values: FloatArray) -> None:
         """What is played now is what the run has on record."""
-        B = len(part.record.mu)
-        start, stop = np.searchsorted(run.episodes, (part.first, part.first + B))
+        start, stop = np.searchsorted(run.episodes, (part.first, part.first + len(values)))
         at = run.episodes[start:stop] - part.first
-        record = part.record
-        for name, found in (
-            ("mu", record.mu), ("estimated_reward", record.v_start[:, 0]),
-            ("estimated_utility", record.v_start[:, 1 : 1 + K]), ("observed", record.returns),
-            ("reward", values[:, 0]), ("utility", values[:, 1:]), ("optimal_reward", best),
-        ):  # fmt: skip
-            kept, now = getattr(run, name)[start:stop], found[at]
-            off = ~np.isclose(now, kept, rtol=1e-9, atol=1e-9)
-            if off.any():
-                i = int(np.argwhere(off)[0][0])
-                _check.fail(
-                    "world",
-                    "the one of this run, which can then be played again",
-                    f"{name} = {now[i]} instead of {kept[i]} in episode {run.episodes[start + i]} "
-                    f"(the run was made with safedrift {run.info.get('version', '?')})",
-                )
+        again = {name: column[at] for name, column in _played_columns(part, values).items()}
+        _compare(run, world, slice(start, stop), again)
 
     found = certify(
-        world, agent, run.info["seed"], noisy=run.info["noisy"], p=p, progress=progress,
+        world, agent, run.manifest.seed, noisy=run.manifest.noisy, p=p, progress=progress,
         witness=compare,
     )  # fmt: skip
     return replace(found, info=found.info | {"run": run.digest})
+
+
+# ---------------------------------------------------------------- stored columns
+
+
+def _played_columns(part: Chunk, values: FloatArray) -> dict[str, np.ndarray]:
+    """The columns of a run that the learner makes, for the episodes just played."""
+    found = {"reward": values[:, 0], "utility": values[:, 1:], "observed": part.returns}
+    return found | {f"trace.{name}": column for name, column in part.trace.items()}
+
+
+def _compare(run: Run, world: DriftingWorld, part: slice, again: dict[str, np.ndarray]) -> None:
+    """Refuse a run of which a column, in the listed part, is not what was computed again."""
+    stored = run.columns()
+    for name, now in again.items():
+        if name not in stored:
+            _check.fail("the run", f"one with the column {name}", "one without it")
+        kept = stored[name][part]
+        if kept.shape != now.shape:
+            _check.fail(f"the run's {name}", f"of shape {now.shape}", kept.shape)
+        off = ~np.isclose(now, kept, rtol=1e-9, atol=1e-9)
+        for i in sorted({int(where[0]) for where in np.argwhere(off)}):
+            m = int(run.episodes[part][i])
+            if name == "optimal_mu" and _is_optimal(world.at(m), kept[i]):
+                continue
+            _check.fail(
+                "world",
+                "the one of this run, which can then be played again",
+                f"{name} = {now[i]} instead of {kept[i]} in episode {m} "
+                f"(the run was made with safedrift {run.manifest.version})",
+            )
+
+
+def _is_optimal(cmdp: TabularCMDP, mu: FloatArray) -> bool:
+    """Whether μ ≥ 0 minimises the dual of a CMDP: where several do, any of them may be stored.
+
+    The dual value is max_π V_r + μ·(V_g - b), by dynamic programming; no dual value is smaller than
+    the optimum V_r*.
+    """
+    if not (np.isfinite(mu).all() and (mu >= 0).all()):
+        return False
+    H, S, A, _ = cmdp.shape
+    offsets, states, p = cmdp.successors
+    priced = cmdp.rewards + (mu[:, None, None, None] * cmdp.utilities).sum(axis=0)
+    V = np.zeros(S)
+    for h in range(H - 1, -1, -1):
+        rows = offsets[h * S * A : (h + 1) * S * A + 1]
+        entries = slice(rows[0], rows[-1])
+        ahead = np.add.reduceat(p[entries] * V[states[entries]], rows[:-1] - rows[0])
+        V = (priced[h] + ahead.reshape(S, A)).max(axis=1)
+    dual = float((cmdp.initial * V).sum() - (mu * cmdp.thresholds).sum())
+    return bool(dual <= solve(cmdp).value + 1e-9 * H * (1 + mu.sum()))
+
+
+# ---------------------------------------------------------------- world and learner
 
 
 def _has_model(world: object) -> None:
@@ -144,9 +206,7 @@ def _has_model(world: object) -> None:
 
 def _world_of(run: Run) -> DriftingWorld:
     """The world of a run: the one it was played in, or made again from its recipe."""
-    if run.world is not None:
-        return run.world
-    name, recipe = run.info["problem"], run.info.get("recipe")
+    name, recipe = run.manifest.problem, run.manifest.options
     if name not in PROBLEMS or not recipe:
         _check.fail(
             "world", "given to certify a stored run in a world of your own (run.certify(world), "
@@ -157,20 +217,24 @@ def _world_of(run: Run) -> DriftingWorld:
 
 def _agent_of(run: Run, world: DriftingWorld) -> PROPDPPO:
     """The learner of a run, from what was recorded of it."""
-    sizes = Sizes(**run.info["sizes"])
+    sizes = Sizes(**run.manifest.sizes.model_dump())
     if sizes != Sizes(world.M, world.H, world.S, world.A, world.K):
         _check.fail("world", f"of the run's sizes, {sizes}", f"{world!r}")
-    known = run.info["knowledge"]
-    told = Slater(known["gamma"]) if "gamma" in known else local_budgets(world)
+    settings = run.manifest.learner.settings
+    known = settings["knowledge"]
+    knowledge = Slater(known["gamma"]) if "gamma" in known else local_budgets(world)
     return PROPDPPO(
-        sizes, world.initial, Parameters.from_record(run.info["parameters"], sizes), told,
+        sizes, world.initial, Parameters.from_record(settings["parameters"], sizes), knowledge,
         features=getattr(world, "features", None), box=getattr(world, "box", None),
+        forgetting=forgetting_from(settings["forgetting"]),
     )  # fmt: skip
 
 
 def transcript(part: Chunk) -> Transcript:
-    """What an audit asks of a chunk that was logged."""
-    log, record = part.log, part.record
+    """Return what an audit reads of a chunk that was logged."""
+    log, trace = part.log, part.trace
+    if log is None:
+        raise TypeError("part must have a log; got none")
     return Transcript(
-        part.policies, log.q, record.v_start, record.mu, log.states, log.actions, log.values
+        part.policies, log.q, log.v_start, trace["mu"], log.states, log.actions, log.signals
     )

@@ -1,65 +1,54 @@
-"""Play a learner in a world, measure it exactly, return a `Run`.
+"""Simulate a learner in a world, measure it exactly, return a `Run`.
 
-Learning and truth are kept apart. The compiled loop plays chunks of episodes and hands over the
-policies of the measured ones; their exact values are computed afterwards, in threads. Randomness is
-one SeedSequence with named children: actions come from "learner", states and noise from "world".
+Learning and truth are kept apart: `experiments.playing` plays chunks of episodes and hands over the
+policies of the measured ones; their exact values are computed afterwards, in threads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
-from typing import NamedTuple, get_args
+from collections.abc import Callable
+from typing import Any, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from safedrift import _check
+from safedrift._check import FloatArray, IntArray
 from safedrift.adapters.gymnasium_worlds import GymnasiumWorld
-from safedrift.experiments.box import Refinement, box_uniforms, play_on_box
-from safedrift.experiments.sampled import measured_run, observed_run, play_in_environment
-from safedrift.kernels import simulation
-from safedrift.kernels.types import Features
-from safedrift.learners import PROPDPPO
-from safedrift.learners.propd_ppo.engines import BoxEngine, TableEngine
+from safedrift.experiments.grid_error import GridError
+from safedrift.experiments.playing import World, play_chunks
+from safedrift.experiments.streams import seeds
+from safedrift.learners import Learner
 from safedrift.models import DriftingWorld, LinearKernelCMDP
 from safedrift.oracles import Optima, evaluate_episodes, optima, variation
-from safedrift.results.run import Run, make_run
+from safedrift.results import LearnerRecord, Manifest, Outcome, Run, SizesRecord, Truth
+from safedrift.results import unknown_truth as _unknown_truth
 
-__all__ = ["Progress", "seeds", "simulate"]
-
-World = DriftingWorld | GymnasiumWorld
+__all__ = ["Progress", "check_feasible", "check_sizes", "measure_truth", "simulate"]
 
 Progress = Callable[[str, int, int], None]
 """Called with (stage, episodes done, episodes in all)."""
 
-_POLICY_BYTES = 32 * 2**20  # of policies kept between learning and measuring
-_CHUNK = 1024  # episodes between two reports of progress;
-_CHUNK_IN_PYTHON = 32  # fewer where an episode takes milliseconds
-
-
-def seeds(seed: int) -> dict[str, np.random.SeedSequence]:
-    """Return the named children of a run's seed."""
-    names = ("world", "learner")
-    return dict(zip(names, np.random.SeedSequence(seed).spawn(len(names)), strict=True))
-
 
 def simulate(
     world: World,
-    agent: PROPDPPO,
+    learner: Learner,
     seed: int = 0,
     *,
     noisy: bool = False,
     measure_every: int = 1,
-    truth: Optima | None = None,
+    truth: Truth | None = None,
     progress: Progress | None = None,
 ) -> Run:
-    """Play a fresh copy of `agent` through all episodes of `world`; `agent` itself stays as it is.
+    """Play a fresh copy of `learner` through all episodes of `world`; `learner` itself is unchanged.
 
     Parameters
     ----------
     world
         A world with a model, or an environment from `from_gymnasium`. Where that has none, the run
         holds what was observed.
+    learner
+        `PROPDPPO`, or anything that keeps the protocol `safedrift.Learner`.
     seed
         Same seed, same numbers.
     noisy
@@ -67,215 +56,226 @@ def simulate(
     measure_every
         Exact values and optima of every n-th episode only; each stands for the n - 1 after it.
     truth
-        Optima of the measured episodes, if known from an earlier run in the same world.
+        What `measure_truth` found for these episodes, or `run.truth` of an earlier run in the same
+        world: optima are then not computed again.
     progress
         Called as progress(stage, done, total) with stages "optimum" and "learning".
 
     Raises
     ------
     ValueError
-        If world and agent disagree in size, or a measured episode is infeasible.
+        If world and learner disagree in size, or a measured episode is infeasible.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("maze", episodes=50)
+    >>> run = sd.simulate(world, sd.PROPDPPO.for_problem(world, sd.Slater(0.45)), seed=1)
+    >>> bool(run.dynamic_regret[-1] > 0)
+    True
     """
     _check.kind("world", world, get_args(World))
-    _check.kind("agent", agent, PROPDPPO)
+    check_learner_type(learner)
     _check.kind("noisy", noisy, bool)
-    check_sizes(world, agent)
+    check_sizes(world, learner)
     measure_every = _check.integer("measure_every", measure_every, upper=world.M)
     seed = _check.integer("seed", seed, lower=0)
-    report = progress or (lambda stage, done, total: None)
-    learner = agent.fresh(seeds(seed)["learner"])
-    known: DriftingWorld
+    model: DriftingWorld | None = None
     if not isinstance(world, GymnasiumWorld):
-        known = world
+        model = world
     elif noisy:
         _check.fail("noisy", "False: an environment is as noisy as it is", noisy)
-    elif world.truth is not None:
-        known = world.truth
     else:
-        _nothing_to_measure(truth, measure_every)
-        nothing = np.zeros(0, np.int64)
-        record, _ = _learn(world, learner, seed, noisy, nothing, report, None)
-        return observed_run(world, learner, record, seed)
+        model = world.model
     episodes = np.arange(0, world.M, measure_every)
-    refinement = None
+    grid = None
     if isinstance(world, LinearKernelCMDP) and world.box is not None:
-        refinement = Refinement(world, episodes)
-    if truth is None:
-        truth = _optima(known, episodes, report)
-    elif not (
-        np.array_equal(_check.kind("truth", truth, Optima).episodes, episodes)
-        and np.array_equal(truth.thresholds, world.thresholds[episodes])
-    ):
-        _check.fail("truth", "the optima of this world's measured episodes", "others")
-    check_feasible(known, truth)
-    record, values = _learn(world, learner, seed, noisy, episodes, report, refinement)
-    if isinstance(world, GymnasiumWorld):
-        return measured_run(world, known, learner, truth, values, record, seed, measure_every)
-    return make_run(
-        world, learner, truth, values, record, variation(world),
-        seed=seed, noisy=noisy, measure_every=measure_every,
-        discretisation=None if refinement is None else refinement.error(truth, values),
-    )  # fmt: skip
-
-
-def _nothing_to_measure(truth: Optima | None, measure_every: int) -> None:
-    """Refuse what has no meaning in a world without a model."""
-    if truth is not None:
-        _check.fail("truth", "None in a world without a model", "Optima")
-    if measure_every > 1:
-        _check.fail("measure_every", "1 in a world without a model", measure_every)
+        grid = GridError(world, episodes)
+    if model is None:
+        _check_unmeasured(truth, measure_every)
+        truth = _unknown_truth(episodes, np.array(world.thresholds))
+    elif truth is None:
+        truth = measure_truth(model, episodes, progress=progress)
+    else:
+        _check_truth(truth, world, episodes)
+    played = learner.fresh(seeds(seed)["learner"])
+    outcome, trace, policy = _learn(world, model, played, seed, noisy, episodes, progress, grid)
+    error = None if grid is None else grid.error(truth.optimal_reward, outcome)
+    manifest = _manifest(world, played, trace, seed, noisy, measure_every, error)
+    return Run(truth, outcome, trace, manifest, policy, played)
 
 
 def _learn(
     world: World,
-    learner: PROPDPPO,
+    model: DriftingWorld | None,
+    learner: Learner,
     seed: int,
     noisy: bool,
-    episodes: np.ndarray,
-    report: Progress,
-    refinement: Refinement | None,
-) -> tuple[simulation.Record, np.ndarray]:
-    """Play all episodes; returns what was recorded and the exact values (n, 1+K)."""
-    values = np.empty((episodes.size, 1 + learner.sizes.K))
-    records = []
-    written = 0
-    known = world.truth if isinstance(world, GymnasiumWorld) else world
-    for part in play_chunks(world, learner, seed, noisy, episodes, refinement):
-        n = len(part.policies)
-        if known is not None and n:
-            found = evaluate_episodes(known, part.measured, part.policies)
-            values[written : written + n] = found
-        records.append(part.record)
-        written += n
-        report("learning", part.first + len(part.record.mu), world.M)
-    whole = simulation.Record(*(np.concatenate(parts) for parts in zip(*records, strict=True)))
-    return whole, values
+    episodes: IntArray,
+    progress: Progress | None,
+    grid: GridError | None,
+) -> tuple[Outcome, dict[str, NDArray[Any]], FloatArray]:
+    """Play all episodes; returns outcome and trace of the listed ones, and the last policy."""
+    K = learner.sizes.K
+    last = np.array([world.M - 1])
+    values = np.empty((world.M, 1 + K))
+    returns: list[FloatArray] = []
+    traces: list[Any] = []
+    policy = np.empty(0)
+    watch = None if grid is None else grid.watch
+    # The last episode's policy is kept too: it is what a run hands over.
+    kept = np.union1d(episodes, last)
+    for part in play_chunks(world, learner, seed, noisy, kept, watch=watch):
+        if len(part.policies):
+            policy = part.policies[-1]
+            if model is not None:
+                values[part.measured] = evaluate_episodes(model, part.measured, part.policies)
+        returns.append(part.returns)
+        traces.append(part.trace)
+        if progress:
+            progress("learning", part.first + part.count, world.M)
+    observed = np.concatenate(returns)[episodes]
+    trace = {name: np.concatenate([part[name] for part in traces])[episodes] for name in traces[0]}
+    measured = observed if model is None else values[episodes]
+    return Outcome(measured[:, 0], measured[:, 1:], observed), trace, policy.copy()
 
 
-class Chunk(NamedTuple):
-    """Consecutive episodes just played."""
+def measure_truth(
+    world: DriftingWorld, episodes: IntArray | None = None, *, progress: Progress | None = None
+) -> Truth:
+    """Return optima, drift and the uniform policy's values of the listed episodes (all by default).
 
-    first: int
-    measured: np.ndarray  # numbers of the episodes whose policies are kept
-    policies: np.ndarray  # (n, H, S, A)
-    record: simulation.Record
-    log: simulation.Log
-
-
-def play_chunks(
-    world: World,
-    learner: PROPDPPO,
-    seed: int,
-    noisy: bool,
-    episodes: np.ndarray,
-    refinement: Refinement | None = None,
-    *,
-    logged: bool = False,
-) -> Iterator[Chunk]:
-    """Play all episodes, keeping the policies of the listed ones; `logged` keeps estimates too."""
-    M, H, S, A, K = learner.sizes
-    C = learner.memory.v_start.size
-    children = seeds(seed)
-    world_stream = np.random.default_rng(children["world"])
-    action_stream = np.random.default_rng(children["learner"])
-    measured = np.zeros(M, bool)
-    measured[episodes] = True
-    per_chunk = max(1, _POLICY_BYTES // (8 * H * S * A * (1 + C if logged else 1)))
-    play = _player(world, learner, seed, refinement)
-    trajectory = simulation.make_trajectory(H, K)
-    draws = world_uniforms(world)
-    arrays = None if isinstance(world, GymnasiumWorld) else world.arrays
-    chunk = _CHUNK if refinement is None and arrays is not None else _CHUNK_IN_PYTHON
-    done = 0
-    while done < M:
-        # A chunk ends after `chunk` episodes or when its policies fill their share of memory.
-        ahead = np.flatnonzero(measured[done : done + chunk])
-        B = min(chunk, M - done) if ahead.size <= per_chunk else int(ahead[per_chunk])
-        ahead = ahead[ahead < B]
-        policies = np.empty((ahead.size, H, S, A))
-        learner.reserve(B)
-        record = simulation.make_record(B, K, C)
-        log = simulation.make_log(B if logged else 0, C, H, S, A, K)
-        play(
-            arrays, learner.settings, learner.memory, noisy,
-            action_stream.random((B, H)),
-            world_stream.random((B, draws)),
-            measured[done : done + B], policies, trajectory, log, record,
-        )  # fmt: skip
-        yield Chunk(done, done + ahead, policies, record, log)
-        done += B
-
-
-def _player(
-    world: World, learner: PROPDPPO, seed: int, refinement: Refinement | None
-) -> Callable[..., None]:
-    """The loop that fits the learner: compiled, or in Python around a box or an environment."""
-    if isinstance(world, GymnasiumWorld):
-        first = int(seeds(seed)["world"].generate_state(1)[0])
-        return partial(play_in_environment, world, learner.engine, first)
-    if refinement is not None and isinstance(learner.engine, BoxEngine):
-        return partial(play_on_box, refinement.coarse, learner.engine, refinement)
-    if isinstance(learner.engine, TableEngine):
-        return simulation.play
-    return simulation.play_linear
-
-
-def world_uniforms(world: World) -> int:
-    """How many numbers an episode takes from the world's stream."""
-    if isinstance(world, GymnasiumWorld):
-        return 0  # an environment has a stream of its own
-    box = getattr(world, "box", None)
-    if box is not None:
-        return box_uniforms(world.H, world.K, box.low.size)
-    return simulation.world_uniforms_per_episode(world.H, world.K)
-
-
-def _optima(world: DriftingWorld, episodes: np.ndarray, report: Progress) -> Optima:
+    Raises
+    ------
+    ValueError
+        If one of the episodes is infeasible: there is then no optimum to compare with.
+    """
+    _check.kind("world", world, get_args(DriftingWorld))
+    episodes = np.arange(world.M) if episodes is None else np.asarray(episodes)
     done = 0
 
     def advance(count: int) -> None:
         nonlocal done
         done += count
-        report("optimum", done, episodes.size)
+        if progress:
+            progress("optimum", done, episodes.size)
 
-    return optima(world, episodes, advance)
+    best = optima(world, episodes, advance)
+    check_feasible(best)
+    drift = variation(world)
+    _, version = world.distinct
+    _, first, place = np.unique(version[episodes], return_index=True, return_inverse=True)
+    uniform = np.full((1, world.H, world.S, world.A), 1 / world.A)
+    baseline = evaluate_episodes(world, episodes[first], uniform)[place]
+    return Truth(
+        episodes=episodes,
+        thresholds=world.thresholds[episodes],
+        optimal_reward=best.value,
+        optimal_mu=best.multipliers,
+        gamma=best.gamma,
+        drift_P=_since_last(drift.P.sum(axis=1), episodes),
+        drift_r=_since_last(drift.r.sum(axis=1), episodes),
+        drift_g=_since_last(drift.g.sum(axis=(1, 2)), episodes),
+        drift_b=_since_last(drift.b.sum(axis=1), episodes),
+        drift_star=best.policy_change,
+        baseline_reward=baseline[:, 0],
+        baseline_utility=baseline[:, 1:],
+    )
 
 
-def check_sizes(world: World, agent: PROPDPPO) -> None:
-    """Refuse an agent that was made for another world."""
+def _since_last(per_episode: FloatArray, at: IntArray) -> FloatArray:
+    """Sum per-episode changes from one listed episode (exclusive) to the next (inclusive)."""
+    return np.diff(np.cumsum(per_episode)[at], prepend=0.0)
+
+
+def _manifest(
+    world: World,
+    learner: Learner,
+    trace: dict[str, NDArray[Any]],
+    seed: int,
+    noisy: bool,
+    measure_every: int,
+    discretisation: dict[str, Any] | None,
+) -> Manifest:
+    notes = getattr(learner, "notes", None)
+    known: dict[str, Any] = {"problem": world.name}
+    if isinstance(world, GymnasiumWorld):
+        noisy = bool(getattr(world.env.unwrapped, "noisy", False))
+        known |= {"environment": world.name, "reward_range": [float(x) for x in world.reward_range]}
+        if world.model is not None:
+            known |= {"problem": world.model.name, "options": world.model.recipe}
+    else:
+        known |= {"options": world.recipe}
+    sizes = {name: int(getattr(world, name)) for name in ("M", "H", "S", "A", "K")}
+    return Manifest(
+        **known,
+        learner=LearnerRecord(
+            name=learner.name,
+            settings=learner.settings(),
+            notes=[] if notes is None else list(notes(trace)),
+        ),
+        sizes=SizesRecord(**sizes),
+        seed=seed,
+        noisy=noisy,
+        measure_every=measure_every,
+        discretisation=discretisation,
+    )
+
+
+# ---------------------------------------------------------------- checks
+
+
+def check_learner_type(learner: object) -> None:
+    """Refuse what does not have the methods of a learner, naming the first that is missing."""
+    needed = (
+        "name", "sizes", "begin_episode", "act", "end_episode", "trace", "settings", "state",
+        "restore", "fresh",
+    )  # fmt: skip
+    for name in needed:
+        if not hasattr(learner, name):
+            raise TypeError(
+                f"learner must have {name} (see safedrift.Learner); got {type(learner).__name__}"
+            )
+
+
+def check_sizes(world: World, learner: Learner) -> None:
+    """Refuse a learner that was made for another world."""
     for name in ("M", "H", "S", "A", "K"):
-        wanted, got = getattr(world, name), getattr(agent.sizes, name)
-        if wanted != got:
-            _check.fail(f"the agent's {name}", f"the world's, {wanted}", got)
-    if not np.array_equal(world.initial, agent.initial):
-        _check.fail("the agent's initial distribution", "the world's", "another")
-    on_box = getattr(world, "box", None) is not None
-    if not _same(getattr(world, "features", None), agent.features) or on_box != (
-        agent.box is not None
+        wanted, got = getattr(world, name), getattr(learner.sizes, name)
+        if wanted != got and not (name == "M" and got is None):
+            _check.fail(f"the learner's {name}", f"the world's, {wanted}", got)
+    check_problem = getattr(learner, "check_problem", None)
+    if check_problem is not None:
+        check_problem(world)
+
+
+def _check_unmeasured(truth: Truth | None, measure_every: int) -> None:
+    """Refuse what has no meaning in a world without a model."""
+    if truth is not None:
+        _check.fail("truth", "None in a world without a model", "Truth")
+    if measure_every > 1:
+        _check.fail("measure_every", "1 in a world without a model", measure_every)
+
+
+def _check_truth(truth: Truth, world: World, episodes: IntArray) -> None:
+    """Refuse the truth about another world, or about other episodes."""
+    _check.kind("truth", truth, Truth)
+    if not (
+        truth.known
+        and np.array_equal(truth.episodes, episodes)
+        and np.array_equal(truth.thresholds, world.thresholds[episodes])
     ):
-        _check.fail(
-            "the agent",
-            "made for this world's features: PROPDPPO.for_problem(world, ...)",
-            "others",
-        )
+        _check.fail("truth", "that of this world's measured episodes", "another")
 
 
-def _same(one: Features | None, other: Features | None) -> bool:
-    """Whether two sets of features, or none, are equal."""
-    if one is None or other is None or one is other:
-        return one is other
-    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in one._fields)
-
-
-def check_feasible(world: DriftingWorld, truth: Optima) -> None:
+def check_feasible(best: Optima) -> None:
     """Refuse infeasible episodes: they have no optimum to compare with."""
-    if not truth.feasible.all():
-        wrong = np.flatnonzero(~truth.feasible)
+    if not best.feasible.all():
+        wrong = np.flatnonzero(~best.feasible)
         i = wrong[0]
-        m = truth.episodes[i]
         raise ValueError(
             f"every episode must be feasible (some policy with utility >= threshold); got "
-            f"{wrong.size} infeasible of {truth.episodes.size} measured, the first at episode {m}: "
-            f"best reachable utility {truth.utilities[i].round(6).tolist()}, "
-            f"threshold {world.thresholds[m].round(6).tolist()}"
+            f"{wrong.size} infeasible of {best.episodes.size} measured, the first at episode "
+            f"{best.episodes[i]}: best reachable utility {best.utilities[i].round(6).tolist()}, "
+            f"threshold {best.thresholds[i].round(6).tolist()}"
         )

@@ -1,42 +1,28 @@
-"""Telling episodes of a world: where the best safe policy goes there, and where a learner goes."""
+"""Representative episodes of a world: occupancies of the best safe policies and of a learner."""
 
 from __future__ import annotations
 
-from typing import NamedTuple, get_args
+from typing import get_args
 
 import numpy as np
 
 from safedrift import _check
 from safedrift._check import FloatArray, IntArray
-from safedrift.display import Display, Quantity
-from safedrift.experiments.box import Refinement
-from safedrift.experiments.simulation import Progress, check_sizes, play_chunks, seeds
-from safedrift.learners import PROPDPPO
-from safedrift.models import DriftingWorld, LinearKernelCMDP
-from safedrift.oracles import expected, occupancy, optima, solve
+from safedrift.display import Quantity, Snapshots
+from safedrift.experiments.playing import play_chunks
+from safedrift.experiments.simulation import Progress, check_sizes
+from safedrift.experiments.streams import seeds
+from safedrift.learners import Learner
+from safedrift.models import DriftingWorld
+from safedrift.oracles import expected, occupancy, solve
 from safedrift.problems import display
 
 __all__ = [
-    "Snapshots",
     "expected_quantity",
     "learned_policies",
-    "smallest_gap",
     "representative_episodes",
     "representative_snapshots",
 ]
-
-
-class Snapshots(NamedTuple):
-    """The representative episodes of a display, n of them, with the occupancies of two policies."""
-
-    display: Display
-    best: FloatArray  # (n, H, S, A) of the best safe policy of each
-    learned: FloatArray | None  # (n, H, S, A) of what a learner played there
-
-
-def smallest_gap(world: DriftingWorld) -> float:
-    """Return the smallest Slater gap of all episodes: what a learner may be told."""
-    return float(optima(world, world.distinct[0]).gamma.min())
 
 
 def representative_episodes(world: DriftingWorld) -> IntArray:
@@ -45,7 +31,7 @@ def representative_episodes(world: DriftingWorld) -> IntArray:
 
 
 def representative_snapshots(world: DriftingWorld, learned: FloatArray | None = None) -> Snapshots:
-    """Return the representative episodes of a world.
+    """Solve the representative episodes of a world and return what a picture shows of them.
 
     Parameters
     ----------
@@ -62,18 +48,31 @@ def representative_snapshots(world: DriftingWorld, learned: FloatArray | None = 
         best[i] = occupancy(today, solve(today).policy)
         if learned is not None:
             played[i] = occupancy(today, learned[i])
-    return Snapshots(seen, best, None if learned is None else played)
+    found = Snapshots(seen, best, _expected_quantities(seen.quantities, best))
+    if learned is None:
+        return found
+    return found._replace(
+        learned=played, learned_quantities=_expected_quantities(seen.quantities, played)
+    )
+
+
+def _expected_quantities(quantities: tuple[Quantity, ...], measures: FloatArray) -> FloatArray:
+    """Expected values of q quantities, (q, n, H)."""
+    out = np.empty((len(quantities), *measures.shape[:2]))
+    for row, quantity in zip(out, quantities, strict=True):
+        row[:] = expected_quantity(quantity, measures)
+    return out
 
 
 def expected_quantity(quantity: Quantity, measures: FloatArray) -> FloatArray:
-    """Return what a quantity is on average (n, H) under occupancies (n, H, S, A)."""
+    """Return the expected value (n, H) of a quantity under occupancies (n, H, S, A)."""
     values = np.broadcast_to(quantity.values, measures.shape)
     return np.stack([expected(d, q) for d, q in zip(measures, values, strict=True)])
 
 
 def learned_policies(
     world: DriftingWorld,
-    agent: PROPDPPO,
+    agent: Learner,
     episodes: IntArray,
     seed: int = 0,
     *,
@@ -82,13 +81,13 @@ def learned_policies(
 ) -> FloatArray:
     """Play a fresh copy of `agent`; return its policies (n, H, S, A) in the listed episodes.
 
-    The same numbers as in `simulate` with this seed. `progress` is called as there.
+    The policies are those of `simulate` with this seed. `progress` is called as in `simulate`.
 
     Parameters
     ----------
     window
-        Episodes up to each listed one whose policies are averaged: the policy returned visits
-        every pair as often as these do on average, all of them in the world of the listed one.
+        Number of episodes, up to each listed one, whose policies are averaged: the occupancy of the
+        result is the mean of their occupancies, all in the world of the listed episode.
     """
     _check.kind("world", world, get_args(DriftingWorld))
     episodes = _check.integers("episodes", episodes, 0, world.M - 1)
@@ -98,16 +97,13 @@ def learned_policies(
     today = [world.at(int(m)) for m in episodes] if window > 1 else []
     before = episodes[:, None] - np.arange(window)
     listed = np.unique(before[before >= 0])
-    refinement = None
-    if isinstance(world, LinearKernelCMDP) and world.box is not None:
-        refinement = Refinement(world, listed)
     learner = agent.fresh(seeds(seed)["learner"])
-    for part in play_chunks(world, learner, seed, False, listed, refinement):
+    for part in play_chunks(world, learner, seed, False, listed):
         for m, policy in zip(part.measured, part.policies, strict=True):
             for i in np.flatnonzero((before == m).any(axis=1)):
                 sums[i] += policy if window == 1 else occupancy(today[i], policy)
         if progress:
-            progress("learning", part.first + len(part.record.mu), world.M)
+            progress("learning", part.first + part.count, world.M)
     total = sums.sum(axis=-1, keepdims=True)
-    even = np.full(sums.shape, 1 / world.A)  # where the learner never came
+    even = np.full(sums.shape, 1 / world.A)  # where the learner never was
     return np.asarray(np.divide(sums, total, out=even, where=total > 0))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from safedrift.kernels.types import FloatArray, IndexArray, jit, jit_open, jit_part
+from safedrift.kernels.types import FloatArray, IndexArray, jit, jit_part, jit_source_inline
 
 OPTIMAL, INFEASIBLE = 0.0, 1.0
 MAX_ITERATIONS = 200
@@ -54,7 +54,7 @@ def make_scratch(entries: int, H: int, S: int, A: int) -> Scratch:
 # ---------------------------------------------------------------- the world of one episode
 
 
-@jit_open
+@jit_source_inline
 def transitions_of(world, m, scratch):
     """Transition probabilities of episode m, one per successor entry; mixed where they must be."""
     scenario, weight = world.transition_path.scenario, world.transition_path.weight

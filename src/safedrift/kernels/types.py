@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -41,13 +41,13 @@ def jit_inline(function: F) -> F:
     return _compile(function, forceinline=True, **_UNWRAPPED)
 
 
-def jit_sums(function: F) -> F:
+def jit_reordered(function: F) -> F:
     """Compile a part whose sums and minima may be taken in any order: faster, not for learners."""
     flags = {"reassoc", "contract", "nnan", "nsz"}
     return _compile(function, fastmath=flags, forceinline=True, **_UNWRAPPED)
 
 
-def jit_open(function: F) -> F:
+def jit_source_inline(function: F) -> F:
     """Write a part out in its caller's place before anything is compiled (compiles faster)."""
     return _compile(function, inline="always", **_OPTIONS)
 
@@ -55,6 +55,12 @@ def jit_open(function: F) -> F:
 def _compile(function: F, **options: Any) -> F:
     compiled: F = numba.njit(**options)(function)
     return compiled
+
+
+def prepared(values: ArrayLike) -> FloatArray:
+    """Return `values` as kernels are compiled for: writable doubles in C order."""
+    array = np.ascontiguousarray(values, np.float64)
+    return array if array.flags.writeable else array.copy()
 
 
 class Successors(NamedTuple):

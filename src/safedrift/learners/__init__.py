@@ -1,22 +1,46 @@
 """Who learns: sees trajectories, never the truth (imports neither models nor oracles)."""
 
+from safedrift.learners.forgetting import Discount, Forgetting, Never, Periodic, SlidingWindow
+from safedrift.learners.generators import generator_state, restore_generator
+from safedrift.learners.policies import TabularPolicy, draw_action
 from safedrift.learners.propd_ppo import (
     PROPDPPO,
     Dimensions,
     Parameters,
-    Policy,
     theorem1,
     theorem2,
     theorem3,
     theorem4,
     tune,
 )
+from safedrift.learners.protocol import (
+    FastPath,
+    Learner,
+    PolicyLike,
+    Problem,
+    Trajectory,
+    checked_thresholds,
+)
 
 __all__ = [
     "PROPDPPO",
     "Dimensions",
+    "Discount",
+    "FastPath",
+    "Forgetting",
+    "Learner",
+    "Never",
     "Parameters",
-    "Policy",
+    "Periodic",
+    "PolicyLike",
+    "Problem",
+    "SlidingWindow",
+    "TabularPolicy",
+    "Trajectory",
+    "checked_thresholds",
+    "draw_action",
+    "generator_state",
+    "restore_generator",
     "theorem1",
     "theorem2",
     "theorem3",

@@ -1,4 +1,4 @@
-"""What the world is: one episode's CMDP, and how it drifts."""
+"""Worlds: the CMDP of one episode, and how it drifts."""
 
 from safedrift.models import box, drift
 from safedrift.models.box import linear_kernel_on_box, refined

@@ -3,25 +3,21 @@
     ∫ ψ(x, a, y) V(y) dy ≈ Σ_j ω_j ψ(x, a, y_j) V(y_j)
 
 with nodes y_j and weights ω_j of a product rule. First states are further nodes of weight zero:
-they can be evaluated like every other node and nothing ever moves to them.
+they are evaluated like the other nodes but never reached.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from safedrift import _check
-from safedrift._check import FloatArray, IntArray
+from safedrift._check import FloatArray
+from safedrift.models.continuous import Box, Phi, draw
 from safedrift.models.densities import (
     BaseDensity,
     Psi,
     Sample,
-    called,
     check_function,
     mixture,
     truncated_normal,
@@ -42,56 +38,9 @@ __all__ = [
     "uniform_grid",
 ]
 
-Phi = Callable[[FloatArray, IntArray], FloatArray]
-"""phi(x (p, n), a (p, 1)) -> (p, d2): one state and one action per row"""
-
 RULES = {"gauss-legendre": gauss_legendre, "uniform": uniform_grid}
 
 _MOST_NUMBERS = 2**26  # of psi, or of P at all steps, at the nodes: half a GiB
-
-
-@dataclass(frozen=True, eq=False)
-class Box:
-    """What a continuous world adds to its nodes: the functions behind the arrays.
-
-    Attributes
-    ----------
-    low, high : (n,)
-    rule : name of the quadrature rule
-    nodes : nodes in each direction
-    tolerance : by how much the quadrature of a kernel may miss 1
-    quadrature : the first J of the world's S states
-    points : (S, n) the nodes, then the first states
-    """
-
-    low: FloatArray
-    high: FloatArray
-    actions: int
-    d1: int
-    d2: int
-    psi: Psi
-    phi: Phi
-    sample: Sample | None
-    rule: str
-    nodes: int
-    tolerance: float
-    quadrature: Quadrature
-    points: FloatArray
-
-    def features_at(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """ψ (P, A, J, d1) times the weights of the nodes, and φ (P, A, d2), at points (P, n)."""
-        y, weights = self.quadrature
-        P, A, J = len(points), self.actions, len(weights)
-        x, a = np.repeat(points, A, axis=0), np.tile(np.arange(A), P)[:, None]
-        psi = called("psi", self.psi, x, a, y, shape=(P * A, J, self.d1))
-        phi = called("phi", self.phi, x, a, shape=(P * A, self.d2))
-        # In arrays of our own: the user may keep and change what the functions returned.
-        psi, phi = np.multiply(psi, weights[:, None], order="C"), np.array(phi, order="C")
-        return psi.reshape(P, A, J, self.d1), phi.reshape(P, A, self.d2)
-
-    def contains(self, points: FloatArray) -> np.ndarray:
-        """Whether each of the points (..., n) lies in the box."""
-        return np.asarray(((points >= self.low) & (points <= self.high)).all(axis=-1))
 
 
 def linear_kernel_on_box(
@@ -112,27 +61,27 @@ def linear_kernel_on_box(
     nodes: int = 32,
     tolerance: float = 1e-3,
 ) -> LinearKernelCMDP:
-    """Return a linear-kernel CMDP whose states fill the box [low, high] in R^n.
+    """Return a linear-kernel CMDP whose states are the points of a box [low, high] in R^n.
 
     Parameters
     ----------
     low, high : array (n,), or numbers
     psi : function
-        psi(x (p, n), a (p, 1), y (q, n)) -> (p, q, d1), densities in y. Row i is about state x[i]
-        and action a[i, 0]: a column of actions lines up with the rows of x.
+        psi(x (p, n), a (p, 1), y (q, n)) -> (p, q, d1), densities in y. Row i belongs to state
+        x[i] and action a[i, 0].
     phi : function
         phi(x (p, n), a (p, 1)) -> (p, d2).
     theta, theta_r, theta_g, thresholds
         As in `LinearKernelCMDP`.
     start : array (n,) or (I, n)
-        The first state, or several with `start_probabilities` (I,), by default equal ones.
+        The first state, or several with `start_probabilities` (I,), uniform by default.
     sample : function, needed to simulate
         sample(x (n,), a, i, u (n,)) -> (n,), a draw from component i of psi by uniforms u. The
         components must then be densities, and the coefficients theta convex weights of them.
     rule, nodes
-        "gauss-legendre" or "uniform", and how many nodes in each direction.
+        "gauss-legendre" or "uniform", and the number of nodes in each direction.
     tolerance
-        By how much the quadrature of a kernel may miss 1.
+        Largest allowed |quadrature of a kernel - 1|.
     """
     lower, upper = sides(low, high)
     A = _check.integer("actions", actions)
@@ -203,9 +152,9 @@ def _starts(
 
 
 def _check_bases(box: Box, psi: FloatArray, theta: FloatArray) -> None:
-    """Check that ψ (S, A, J, d1) times the nodes' weights are densities, θ weights of them.
+    """Check that ψ (S, A, J, d1) times the nodes' weights are densities and θ convex weights.
 
-    Otherwise a draw by `sample` would not be one from the kernel.
+    Otherwise `sample` would not draw from the kernel.
     """
     _check.distribution("theta with sample", theta)
     if psi.min() < 0:
@@ -217,29 +166,13 @@ def _check_bases(box: Box, psi: FloatArray, theta: FloatArray) -> None:
     _check.everywhere("the integral of each component of psi with sample", total, ok, allowed)
 
 
-def draw(box: Box, x: FloatArray, a: int, i: int, u: FloatArray) -> FloatArray:
-    """Return a draw (n,) from component i after action a at x (n,), checked to lie in the box."""
-
-    def sample(*arguments: Any) -> FloatArray:
-        return np.atleast_1d(np.asarray(box.sample(*arguments)))  # type: ignore[misc]
-
-    drawn = called("sample", sample, x, a, i, u, shape=x.shape)
-    if not box.contains(drawn):
-        _check.fail(
-            f"a draw from component {i} after action {a}",
-            f"inside the box {box.low} to {box.high}",
-            drawn,
-        )
-    return drawn
-
-
 _DRAWS = 64
 
 
 def _check_draws(box: Box, x: FloatArray, psi: FloatArray) -> None:
     """Compare mean and mean square of some draws at x (n,) with those of ψ (A, J, d1) there.
 
-    A rough check: it finds a `sample` that belongs to another density, not one that is a bit off.
+    A rough check: it finds a `sample` for another density, but not a small error.
     """
     uniforms = np.random.default_rng(0).random((_DRAWS, x.size))
     powers = np.stack([box.quadrature.nodes, box.quadrature.nodes**2, box.quadrature.nodes**4])

@@ -2,7 +2,7 @@
 
     ψ_i(x, a, y) = p_i(y | x, a),  P(y | x, a) = Σ_i θ_i p_i(y | x, a)
 
-A draw from the mixture is one of i with probabilities θ, then one from p_i.
+To draw from the mixture, draw i with probabilities θ, then from p_i.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtr, ndtri
 
 from safedrift import _check
 from safedrift._check import FloatArray, IntArray
+from safedrift.kernels.probability import truncated_normal_density, truncated_normal_draw
+from safedrift.kernels.types import prepared
 from safedrift.models.features import rank
 from safedrift.models.quadrature import sides, vector
 
@@ -43,15 +44,16 @@ def truncated_normal(
     low: ArrayLike,
     high: ArrayLike,
 ) -> BaseDensity:
-    """Normal around mean(x (p, n), a (p, 1)) -> (p, n), independent coordinates, cut at the box.
+    """Normal around mean(x (p, n), a (p, 1)) -> (p, n), independent coordinates, in a box.
 
-    `spread` is the standard deviation before the cut, one for all coordinates or one for each (n,).
+    `spread` is the standard deviation before truncation to the box, a number or (n,).
     """
     check_function("mean", mean)
     lower, upper = sides(low, high)
     sd = vector("spread", spread, 1 if rank(spread) == 0 else lower.size)
     _check.everywhere("spread", sd, sd > 0, "> 0")
-    normal = _TruncatedNormal(mean, sd, lower, upper)
+    each = prepared(np.broadcast_to(sd, lower.shape))
+    normal = _TruncatedNormal(mean, each, prepared(lower), prepared(upper))
     return BaseDensity(normal.density, normal.sample)
 
 
@@ -62,29 +64,32 @@ class _TruncatedNormal:
     low: FloatArray
     high: FloatArray
 
-    def cut(self, x: FloatArray, a: IntArray) -> tuple[FloatArray, ...]:
-        """Centre, side, and the normal's distribution function at the ends of the box: (p, n)."""
-        centre = called("mean", self.mean, x, a, shape=x.shape)
-        # Left of the box it is the upper tail that counts: mirrored, it keeps its digits.
-        side = np.where(centre < self.low, -1.0, 1.0)
-        left = ndtr(side * (self.low - centre) / self.sd)
-        right = ndtr(side * (self.high - centre) / self.sd)
-        ok = np.abs(right - left) > 1e-290
-        _check.everywhere("mean(x, a)", centre, ok, "within 36 spreads of the box")
-        return centre, side, left, right
-
     def density(self, x: FloatArray, a: IntArray, y: FloatArray) -> FloatArray:
         """(p, q) at y (q, n)."""
-        centre, _, left, right = self.cut(x, a)
-        z = (y[None] - centre[:, None]) / self.sd
-        height = 1 / (np.sqrt(2 * np.pi) * self.sd * np.abs(right - left))
-        return np.asarray((np.exp(-0.5 * z * z) * height[:, None]).prod(axis=-1))
+        centre = called("mean", self.mean, x, a, shape=x.shape)
+        mass, out = np.empty(x.shape), np.empty((len(x), len(y)))
+        truncated_normal_density(
+            prepared(centre), self.sd, self.low, self.high, prepared(y), mass, out
+        )
+        _check_mass(centre, mass)
+        return out
 
     def sample(self, x: FloatArray, a: int, u: FloatArray) -> FloatArray:
         """(n,) by the inverse distribution function at u (n,)."""
-        centre, side, left, right = (part[0] for part in self.cut(x[None], np.array([[a]])))
-        z = side * ndtri(left + u * (right - left))
-        return np.asarray(np.clip(centre + self.sd * z, self.low, self.high))
+        centre = called("mean", self.mean, x[None], np.array([[a]]), shape=(1, x.size))
+        mass, out = np.empty(x.shape), np.empty(x.shape)
+        truncated_normal_draw(
+            prepared(centre[0]), self.sd, self.low, self.high, prepared(u), mass, out
+        )
+        _check_mass(centre, mass)
+        return out
+
+
+def _check_mass(centre: FloatArray, mass: FloatArray) -> None:
+    """Check that the box holds something of each normal."""
+    if not mass.min() > 1e-290:
+        ok = np.broadcast_to(mass > 1e-290, centre.shape)
+        _check.everywhere("mean(x, a)", centre, ok, "within 36 spreads of the box")
 
 
 def mixture(bases: Sequence[BaseDensity]) -> tuple[Psi, Sample]:
@@ -137,6 +142,6 @@ def called(
 
 
 def _described(name: str, arguments: tuple[Any, ...]) -> str:
-    """A call in words, arrays by their shapes."""
+    """A call as text, arrays by their shapes."""
     words = (f"array {x.shape}" if isinstance(x, np.ndarray) else f"{x}" for x in arguments)
     return f"{name}({', '.join(words)})"

@@ -1,4 +1,4 @@
-"""Weight paths: how a world drifts. Each builder returns convex weights (M, N), a row per episode.
+"""Paths of weights: how a world drifts. Each builder returns convex weights (M, N).
 
 Pass the result to `DriftingCMDP(scenarios, weights)`, or a different path to each of
 `transition_weights`, `reward_weights` and `utility_weights`.
@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from safedrift import _check
 from safedrift._check import FloatArray
+from safedrift.kernels.elementary import cos_turns
 from safedrift.kernels.probability import walk_on_simplex
 
 __all__ = [
@@ -23,11 +24,18 @@ __all__ = [
     "stationary",
 ]
 
-LARGEST = 1e6  # of phases and steps; beyond, a path is rounding error
+LARGEST = 1e6  # phase or step; beyond, a path is rounding error
 
 
 def stationary(episodes: int, scenarios: int, scenario: int = 0) -> FloatArray:
-    """Stay in one scenario: no drift at all."""
+    """Stay in one scenario: no drift.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> sd.drift.stationary(3, 2, scenario=1).tolist()
+    [[0.0, 1.0], [0.0, 1.0], [0.0, 1.0]]
+    """
     M, N = _sizes(episodes, scenarios)
     scenario = _check.integer("scenario", scenario, lower=0, upper=N - 1)
     return _one_hot(np.full(M, scenario), N)
@@ -41,9 +49,15 @@ def abrupt(
     Parameters
     ----------
     switches
-        How many jumps, or the episodes (from 0) at which the world jumps; N - 1 by default.
+        Number of jumps, or the episodes (from 0) of the jumps; N - 1 by default.
     seed
-        With a count: None spreads the jumps evenly, a number draws their times at random.
+        With a number of jumps: None spaces them evenly, an int draws their times at random.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> sd.drift.abrupt(5, 2, switches=[3]).argmax(axis=1).tolist()  # scenario of each episode
+    [0, 0, 0, 1, 1]
     """
     M, N = _sizes(episodes, scenarios)
     if switches is None:
@@ -64,7 +78,14 @@ def abrupt(
 
 
 def linear(episodes: int, scenarios: int) -> FloatArray:
-    """Glide evenly from the first scenario through all others to the last."""
+    """Move at constant speed from the first scenario through all others to the last.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> sd.drift.linear(3, 2).tolist()
+    [[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]]
+    """
     M, N = _sizes(episodes, scenarios)
     place = np.linspace(0, N - 1, M) if M > 1 else np.zeros(1)
     return _interpolate(place, N)
@@ -73,14 +94,20 @@ def linear(episodes: int, scenarios: int) -> FloatArray:
 def periodic(
     episodes: int, scenarios: int, period: float | None = None, phase: float = 0.0
 ) -> FloatArray:
-    """Seasons: swing between the first and the last scenario along a cosine.
+    """Oscillate between the first and the last scenario along a cosine.
 
     Parameters
     ----------
     period
-        Episodes per season; a quarter of all episodes by default.
+        Episodes per cycle; a quarter of all episodes by default.
     phase
-        In seasons: 0 starts at the first scenario, 0.5 at the last.
+        In cycles: 0 starts at the first scenario, 0.5 at the last.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> sd.drift.periodic(4, 2, period=4).round(6).tolist()
+    [[1.0, 0.0], [0.5, 0.5], [0.0, 1.0], [0.5, 0.5]]
     """
     M, N = _sizes(episodes, scenarios)
     period = M / 4 if period is None else _check.positive("period", period)
@@ -88,12 +115,20 @@ def periodic(
         _check.fail("phase", f"at most {LARGEST:g} either way", phase)
     if not period >= 1 / LARGEST:
         _check.fail("period", f"at least {1 / LARGEST:g}", period)
-    angle = 2 * np.pi * (np.arange(M) / period + phase)
-    return _interpolate((N - 1) * (1 - np.cos(angle)) / 2, N)
+    seasons = np.arange(M) / period + phase
+    return _interpolate((N - 1) * (1 - cos_turns(seasons)) / 2, N)
 
 
 def random_walk(episodes: int, scenarios: int, step: float = 0.02, seed: int = 0) -> FloatArray:
-    """Walk on the simplex: Gaussian steps of size `step`, projected back onto the simplex."""
+    """Walk on the simplex: Gaussian steps of size `step`, projected back onto the simplex.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> weights = sd.drift.random_walk(100, 3, step=0.05, seed=1)
+    >>> weights.shape, bool((weights >= 0).all())
+    ((100, 3), True)
+    """
     M, N = _sizes(episodes, scenarios)
     step = _check.positive("step", step, upper=LARGEST)
     weights = np.full((M, N), 1 / N)
@@ -104,7 +139,15 @@ def random_walk(episodes: int, scenarios: int, step: float = 0.02, seed: int = 0
 def bursts(
     episodes: int, scenarios: int, count: int = 3, length: int | None = None, seed: int = 0
 ) -> FloatArray:
-    """Rest in the first scenario, with short stays in the others at random times."""
+    """Stay in the first scenario, with short bursts of the others at random times.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> weights = sd.drift.bursts(100, 2, count=2, length=5, seed=0)
+    >>> int(weights[:, 1].sum())  # episodes in the second scenario
+    10
+    """
     M, N = _sizes(episodes, scenarios)
     count = _check.integer("count", count, lower=0)
     length = max(1, M // 20) if length is None else _check.integer("length", length)
@@ -116,7 +159,14 @@ def bursts(
 
 
 def alternating(episodes: int, scenarios: int, every: int = 1) -> FloatArray:
-    """Act as an adversary: take the next scenario every `every` episodes, for ever."""
+    """Switch to the next scenario every `every` episodes.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> sd.drift.alternating(4, 2, every=1).tolist()
+    [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]
+    """
     M, N = _sizes(episodes, scenarios)
     every = _check.integer("every", every)
     return _one_hot(np.arange(M) // every % N, N)
@@ -135,7 +185,7 @@ def _one_hot(path: np.ndarray, N: int) -> FloatArray:
 
 
 def _interpolate(place: FloatArray, N: int) -> FloatArray:
-    """Weights of the point `place` in [0, N-1] on the polygon through the scenarios."""
+    """Weights of the point `place` in [0, N-1] on the line through the scenarios."""
     left = np.minimum(np.floor(place).astype(np.int64), max(N - 2, 0))
     share = place - left
     weights = np.zeros((place.size, N))

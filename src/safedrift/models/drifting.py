@@ -1,10 +1,10 @@
-"""The whole story: N scenarios and a path of convex weights through them, one row per episode.
+"""Drifting CMDPs: N scenarios, and convex weights of the scenarios in every episode.
 
     P^m = Σ_n w_P[m,n] P_n,  r^m = Σ_n w_r[m,n] r_n,  g^m = Σ_n w_g[m,n] g_n,  b_m = thresholds[m]
 
-The model is linear in the weights. So variation budgets come from distances between scenarios
-instead of M passes over the arrays, and simulation draws a scenario first and a successor second
-instead of forming P^m.
+The model is linear in the weights. So variation budgets follow from distances between scenarios
+instead of M passes over the arrays, and simulation draws first a scenario and then a successor
+instead of computing P^m.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from safedrift import _check
 from safedrift._check import FloatArray, IntArray
 from safedrift.kernels.probability import running_sums
+from safedrift.kernels.sums import product
 from safedrift.kernels.types import Successors, TableArrays, WeightPath
 from safedrift.models.linear import LinearKernelCMDP
 from safedrift.models.reductions import linear_kernel_of
@@ -39,11 +40,25 @@ class DriftingCMDP:
     scenarios : sequence of TabularCMDP
         N worlds of one shape and one initial distribution.
     weights : array (M, N) of floats, or array (M,) of ints
-        Convex weights of the scenarios in each episode; ints name one scenario each.
+        Convex weights of the scenarios in each episode; an int selects one scenario.
     transition_weights, reward_weights, utility_weights : like `weights`, optional
         Separate paths; each defaults to `weights`.
     thresholds : array (M, K), optional
         b_m; by default the scenarios' thresholds mixed by `weights`.
+
+    Examples
+    --------
+    A threshold that rises linearly from 0.5 to 1.5:
+
+    >>> import numpy as np
+    >>> import safedrift as sd
+    >>> P, r = np.ones((2, 1, 2, 1)), np.broadcast_to([1.0, 0.0], (2, 1, 2))
+    >>> low, high = (sd.TabularCMDP(P, r, 1 - r[None], [b], [1.0]) for b in (0.5, 1.5))
+    >>> world = sd.DriftingCMDP([low, high], sd.drift.linear(5, 2))
+    >>> world
+    DriftingCMDP(M=5, H=2, S=1, A=2, K=1, scenarios=2)
+    >>> world.thresholds[:, 0].tolist()
+    [0.5, 0.75, 1.0, 1.25, 1.5]
     """
 
     def __init__(
@@ -79,7 +94,7 @@ class DriftingCMDP:
             if common is None:
                 raise TypeError("thresholds must be given when weights is not; got None")
             scenario_thresholds = np.stack([s.thresholds for s in self.scenarios])
-            mixed = np.einsum("mj,mjk->mk", common.weight, scenario_thresholds[common.scenario])
+            mixed = (common.weight[:, :, None] * scenario_thresholds[common.scenario]).sum(axis=1)
             thresholds = np.minimum(mixed, self.H)  # a convex mixture may round above H
         self.thresholds = checked_thresholds(thresholds, self.M, self.K, self.H)
 
@@ -90,7 +105,7 @@ class DriftingCMDP:
 
     @classmethod
     def from_sequence(cls, episodes: Iterable[TabularCMDP]) -> DriftingCMDP:
-        """Take one arbitrary CMDP per episode; the same object may occur many times."""
+        """Return a world with one CMDP per episode; the same object may occur many times."""
         number: dict[int, int] = {}
         scenarios: list[TabularCMDP] = []
         path: list[int] = []
@@ -122,7 +137,7 @@ class DriftingCMDP:
 
     @cached_property
     def arrays(self) -> TableArrays:
-        """The world as the kernels see it."""
+        """The arrays that the kernels use."""
         offsets, states, probabilities = _common_successors(self.scenarios)
         cumulative = np.empty_like(probabilities)
         running_sums(offsets, probabilities, cumulative)
@@ -151,16 +166,16 @@ class DriftingCMDP:
             columns += [path.scenario.astype(np.float64), path.weight]
         return distinct_rows(np.hstack(columns))
 
-    chunk = 32  # episodes that the oracles handle at once
+    chunk = 32  # episodes that the oracles process at once
 
     def tables(self, episodes: IntArray) -> tuple[TableArrays, IntArray]:
-        """Return P, r and g of (at least) the listed episodes, and where each is in them."""
+        """Return P, r and g of (at least) the listed episodes, and the index of each episode."""
         return self.arrays, episodes
 
     def as_linear_kernel(
         self, features: str = "scenarios", rewards: str = "scenarios"
     ) -> LinearKernelCMDP:
-        """Return this very world as a linear-kernel CMDP (Assumption 1).
+        """Return this world as a linear-kernel CMDP (Assumption 1).
 
         Parameters
         ----------
@@ -172,7 +187,9 @@ class DriftingCMDP:
             "scenarios": φ(x,a) = all scenarios' rewards and utilities, scaled to norm at most 1.
             "one-hot": φ = e_{x,a}, d2 = S*A.
         """
-        return linear_kernel_of(self, features, rewards)
+        other = linear_kernel_of(self.arrays, self.initial, features, rewards)
+        other.name, other.recipe = self.name, self.recipe
+        return other
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{n}={getattr(self, n)}" for n in ("M", "H", "S", "A", "K"))
@@ -194,7 +211,7 @@ def _check_scenarios(scenarios: tuple[TabularCMDP, ...]) -> None:
 def _own_or_common(
     name: str, own: ArrayLike | None, common: WeightPath | None, N: int
 ) -> WeightPath:
-    """Return a path of its own where one is given, the common one otherwise."""
+    """Return the separate path if given, otherwise the common one."""
     if own is not None:
         return _as_path(name, own, N)
     if common is None:
@@ -224,13 +241,13 @@ def _frozen(path: WeightPath) -> WeightPath:
 
 
 def _thawed(path: WeightPath) -> WeightPath:
-    """Copy for the kernels, which are compiled for writable arrays only."""
+    """Copy for the kernels, which are compiled for writable arrays."""
     return WeightPath(path.scenario.copy(), path.weight.copy())
 
 
 def _mix(path: WeightPath, m: int, bank: FloatArray) -> FloatArray:
-    mixed: FloatArray = np.tensordot(path.weight[m], bank[path.scenario[m]], axes=1)
-    return mixed
+    """Σ_n w[m, n] bank[n]."""
+    return product(path.weight[m], bank[path.scenario[m]])
 
 
 def _common_successors(

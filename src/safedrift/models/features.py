@@ -2,7 +2,7 @@
 
     ‖θ‖ ≤ √d1,  ‖θ_r‖, ‖θ_g‖ ≤ √d2,  ‖φ(x,a)‖ ≤ 1,  ‖∫ψ(x,a,x') V(x') dx'‖ ≤ √d1 for V in [0, 1]
 
-The last one is the paper's, divided by H; the bound of ‖φ‖ its proofs use and Assumption 1 forgets
+The last one is the paper's, divided by H. The proofs use the bound of ‖φ‖, which Assumption 1 omits
 (docs/errata.md, E12).
 """
 
@@ -19,11 +19,11 @@ from safedrift._check import FloatArray
 __all__ = ["SuccessorFeatures"]
 
 ROUNDING = 1e-9  # of sums, norms and ranges
-_ASCENT = 20  # steps of the search for a V that breaks Assumption 1
+_ASCENT = 20  # steps of the search for a V that violates Assumption 1
 
 
 class SuccessorFeatures(NamedTuple):
-    """ψ as successor lists: row i = (h*S + s)*A + a, or s*A + a where all steps are alike.
+    """ψ as successor lists: row i = (h*S + s)*A + a, or s*A + a where all steps are equal.
 
     Row i holds entries offsets[i] .. offsets[i+1]; ψ is zero at all other x'.
     """
@@ -34,7 +34,7 @@ class SuccessorFeatures(NamedTuple):
 
 
 def rank(value: object) -> int:
-    """Number of axes of `value`; 0 where it is no array at all, which `_check.floats` then says."""
+    """Number of axes of `value`; 0 if it is not an array, which `_check.floats` then reports."""
     try:
         return np.ndim(value)  # type: ignore[arg-type]
     except ValueError:
@@ -45,7 +45,7 @@ def rank(value: object) -> int:
 
 
 def as_phi(phi: ArrayLike | str, H: int, S: int, d2: int) -> tuple[FloatArray, bool]:
-    """Return φ as (1 or H, S, A, d2), and whether it stands for unit vectors: (1, S, A, 0) then."""
+    """Return φ as (1 or H, S, A, d2), and whether it means unit vectors: (1, S, A, 0) then."""
     if isinstance(phi, str):
         _check.choice("phi", phi, ("one-hot",))
         if d2 % S:
@@ -57,7 +57,7 @@ def as_phi(phi: ArrayLike | str, H: int, S: int, d2: int) -> tuple[FloatArray, b
 
 
 def by_pair(phi: FloatArray) -> FloatArray:
-    """Turn φ (h, S, A, d2) into (h, d2, A*S), writable: the kernels are compiled for that only."""
+    """Turn φ (h, S, A, d2) into (h, d2, A*S), writable, as the kernels require."""
     steps, S, A, d2 = phi.shape
     return np.array(phi.transpose(0, 3, 2, 1), order="C").reshape(steps, d2, A * S)
 
@@ -65,7 +65,7 @@ def by_pair(phi: FloatArray) -> FloatArray:
 def as_lists(
     psi: ArrayLike | SuccessorFeatures, H: int, S: int, A: int, d1: int
 ) -> SuccessorFeatures:
-    """Check ψ and return it as successor lists in arrays of their own."""
+    """Check ψ and return it as successor lists in new arrays."""
     if isinstance(psi, SuccessorFeatures):
         return _checked_lists(psi, H, S, A, d1)
     shape: tuple[int, ...] = (S, A, S, d1)
@@ -85,7 +85,7 @@ def _checked_lists(given: SuccessorFeatures, H: int, S: int, A: int, d1: int) ->
     offsets = _check.integers("psi.offsets", given.offsets, 0, np.iinfo(np.int64).max)
     states = _check.integers("psi.states", given.states, 0, S - 1)
     values = _check.floats("psi.psi", given.psi, ("entries", d1))
-    values.setflags(write=True)  # a copy; the kernels are compiled for writable arrays only
+    values.setflags(write=True)  # a copy; the kernels are compiled for writable arrays
     if offsets.size - 1 not in (S * A, H * S * A):
         allowed = f"of length S*A + 1 = {S * A + 1} or H*S*A + 1 = {H * S * A + 1}"
         _check.fail("psi.offsets", allowed, offsets.size)
@@ -122,7 +122,7 @@ def _check_distinct(offsets: NDArray[np.int64], states: NDArray[np.int64], S: in
 
 
 def _pair(row: int, rows: int, S: int, A: int) -> tuple[int, ...]:
-    """(s, a) of a row of ψ, or (h, s, a) where each step has rows of its own."""
+    """(s, a) of a row of ψ, or (h, s, a) where each step has its own rows."""
     shape = (S, A) if rows == S * A else (rows // (S * A), S, A)
     return tuple(int(i) for i in np.unravel_index(row, shape))
 
@@ -152,9 +152,9 @@ def check_integrals(
 ) -> float:
     """Check ‖∫ψV‖ ≤ √d1 for V in [0, 1]; return an upper bound of it, from 1/√d1 to √d1.
 
-    Where no component of ψ changes sign, V = 1 is the worst. Otherwise the worst V cannot be found
-    in general: a local search looks for one that breaks the assumption, and where it finds none,
-    the assumption is taken to hold. It never overlooks one by more than a factor √d1.
+    If no component of ψ changes sign, V = 1 is the worst. Otherwise the worst V cannot be found in
+    general: a local search tries to find one that violates the assumption. If it finds none, the
+    assumption is accepted. An undetected violation is at most a factor √d1.
     """
     d1 = psi.shape[1]
     limit = np.sqrt(d1)

@@ -4,22 +4,23 @@
 
 with features and coefficients of bounded norm (`models.features`).
 
-States are finite, or the nodes of a quadrature rule on a box (`models.box`). Either way the arrays
-here say all there is to know at these states; on a box, `features_at` gives the features anywhere.
+States are finite, or the nodes of a quadrature rule on a box (`models.box`). The arrays describe
+the world at these states; on a box, `features_at` returns the features at any state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from safedrift import _check
 from safedrift._check import FloatArray, IntArray
+from safedrift.kernels.sums import product
 from safedrift.kernels.types import Features, LinearArrays, Successors, TableArrays, WeightPath
+from safedrift.models.continuous import Box
 from safedrift.models.features import (
     ROUNDING,
     SuccessorFeatures,
@@ -37,27 +38,24 @@ from safedrift.models.tabular import (
     replace_thresholds,
 )
 
-if TYPE_CHECKING:
-    from safedrift.models.box import Box
-
 __all__ = ["LinearKernelCMDP", "SuccessorFeatures"]
 
-_NEGATIVE = -1e-12  # a probability below it is no rounding error
+_NEGATIVE = -1e-12  # a probability below it is more than rounding
 _BLOCK_BYTES = 64 * 2**20  # of temporary arrays
 
 
 class LinearKernelCMDP:
     """A constrained MDP that is linear in known features and drifts in its coefficients.
 
-    One that exists is a valid one: kernels are distributions, rewards and utilities lie in [0, 1],
-    and Assumption 1 holds. On a box all this is checked at the nodes and the first states.
+    Validated when built: kernels are distributions, rewards and utilities lie in [0, 1], and
+    Assumption 1 holds. On a box this is checked at the nodes and the first states.
 
     Parameters
     ----------
     psi : array (S, A, S, d1) or (H, S, A, S, d1), or SuccessorFeatures
         ψ(x, a, x'), the same at every step or one per step.
     phi : array (S, A, d2) or (H, S, A, d2), or "one-hot"
-        φ(x, a); "one-hot" stands for the unit vectors of the pairs, d2 = S*A (pair s*A + a).
+        φ(x, a); "one-hot" means the unit vectors of the pairs, d2 = S*A (pair s*A + a).
     theta : array (M, H, d1)
     theta_r : array (M, H, d2)
     theta_g : array (M, K, H, d2)
@@ -69,13 +67,35 @@ class LinearKernelCMDP:
     Attributes
     ----------
     features : Features
-        ψ and φ as the kernels see them.
+        ψ and φ in the form that the kernels use.
     box : Box or None
-        What `models.linear_kernel_on_box` adds to the nodes.
+        The functions behind the arrays, from `models.linear_kernel_on_box`.
     bound : float
         Upper bound of ‖∫ψ(x,a,x') V(x') dx'‖ over V in [0, 1], from 1/√d1 to √d1.
     quadrature_error : float
         Largest |∫P(x'|x,a) dx' - 1|; rounding where states are finite.
+
+    Examples
+    --------
+    The world drifts from one kernel (stay) to another (jump to a random state):
+
+    >>> import numpy as np
+    >>> import safedrift as sd
+    >>> M, H, S, A = 3, 2, 2, 2
+    >>> psi = np.empty((S, A, S, 2))
+    >>> psi[..., 0] = np.eye(S)[:, None]
+    >>> psi[..., 1] = 1 / S
+    >>> world = sd.LinearKernelCMDP(
+    ...     psi,
+    ...     "one-hot",
+    ...     theta=sd.drift.linear(M, 2)[:, None].repeat(H, axis=1),
+    ...     theta_r=np.full((M, H, S * A), 0.5),
+    ...     theta_g=np.full((M, 1, H, S * A), 1.0),
+    ...     thresholds=np.full((M, 1), 1.0),
+    ...     initial=[1.0, 0.0],
+    ... )
+    >>> world.at(1).dense_transitions()[0, 0, 0].tolist()
+    [0.75, 0.25]
     """
 
     def __init__(
@@ -136,11 +156,11 @@ class LinearKernelCMDP:
             rows, entries = self._rows(h), self._entries(h)
             for episodes in self._blocks(self.theta[:, h], entries.stop - entries.start):
                 theta = self.theta[episodes, h].T  # (d1, block)
-                sums = total[rows] @ theta  # (pairs, block)
+                sums = product(total[rows], theta)  # (pairs, block)
                 self._check_sums(sums, h, episodes)
                 worst = max(worst, float(np.abs(sums - 1).max()))
                 if not convex:
-                    self._check_signs(psi[entries] @ theta, h, episodes)
+                    self._check_signs(product(psi[entries], theta), h, episodes)
         return worst
 
     def _check_sums(self, sums: FloatArray, h: int, episodes: IntArray) -> None:
@@ -206,7 +226,7 @@ class LinearKernelCMDP:
 
     @cached_property
     def arrays(self) -> LinearArrays:
-        """The world as the simulation sees it."""
+        """The arrays that the simulation uses."""
         support = np.flatnonzero(self.initial)
         return LinearArrays(
             self.features,
@@ -227,7 +247,7 @@ class LinearKernelCMDP:
 
     @property
     def _shared(self) -> bool:
-        """Whether ψ is stored for one step, because all are alike."""
+        """Whether ψ is stored for one step, because all are equal."""
         return bool(self.features.offsets.size == self.S * self.A + 1)
 
     def _rows(self, h: int) -> slice:
@@ -254,8 +274,7 @@ class LinearKernelCMDP:
         if self.features.one_hot:
             return theta.reshape(-1, self.S, self.A)
         phi = self.features.phi[h if self.features.phi.shape[0] > 1 else 0]
-        values: FloatArray = (theta @ phi).reshape(-1, self.A, self.S)
-        return values.transpose(0, 2, 1)
+        return product(theta, phi).reshape(-1, self.A, self.S).transpose(0, 2, 1)
 
     # ------------------------------------------------------------ as tables
 
@@ -266,10 +285,10 @@ class LinearKernelCMDP:
         return int(np.clip(_BLOCK_BYTES // (8 * entries), 1, 32))
 
     def tables(self, episodes: IntArray) -> tuple[TableArrays, IntArray]:
-        """Form P, r and g of the listed episodes; returns them and where each episode is in them.
+        """Compute P, r and g of the listed episodes; return them and the index of each episode.
 
-        On a box, quadrature probabilities are divided by their sum (`quadrature_error` says how far
-        that is from 1): the node discretisation is a tabular world.
+        On a box, quadrature probabilities are divided by their sum (1 up to `quadrature_error`):
+        the node discretisation is a tabular world.
         """
         _, version = self.distinct
         _, first, place = np.unique(version[episodes], return_index=True, return_inverse=True)
@@ -279,7 +298,7 @@ class LinearKernelCMDP:
         p = np.empty((listed.size, states.size))
         for h in range(self.H):
             psi = self.features.psi[self._entries(h)]
-            p[:, steps[h] : steps[h + 1]] = self.theta[listed, h] @ psi.T
+            p[:, steps[h] : steps[h + 1]] = product(self.theta[listed, h], psi.T)
         np.maximum(p, 0.0, out=p)
         p /= np.repeat(np.add.reduceat(p, offsets[:-1], axis=1), np.diff(offsets), axis=1)
         rewards = self._signals(self.theta_r[listed])
@@ -320,7 +339,7 @@ class LinearKernelCMDP:
         def size(delta: FloatArray) -> FloatArray:
             found = np.empty(len(delta))
             for first in range(0, len(delta), block):
-                change = np.abs(delta[first : first + block] @ psi.T)
+                change = np.abs(product(delta[first : first + block], psi.T))
                 sums = np.add.reduceat(change, starts, axis=1)
                 found[first : first + block] = sums.max(axis=1)
             return found

@@ -1,4 +1,4 @@
-"""Transitions told as outcomes: with probability chance[j], action a in state x leads to after[j].
+"""Transitions as outcomes: with probability chance[j], action a in state x leads to after[j].
 
 P_h(x' | x, a) = Σ_j chance[h,x,a,j] 1{after[h,x,a,j] = x'}
 """
@@ -8,19 +8,19 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
-from scipy.special import gammaln, xlog1py, xlogy
 
 from safedrift._check import FloatArray
-from safedrift.models import Successors
+from safedrift.kernels.probability import binomial_each
+from safedrift.kernels.types import Successors
 
 
 def outcomes(after: ArrayLike, chance: ArrayLike, H: int) -> Successors:
-    """Return successor lists; outcomes without chance are left out, equal ones are added up.
+    """Return successor lists; outcomes of probability 0 are dropped, equal ones are added up.
 
     Parameters
     ----------
     after, chance : arrays (S, A, J) or (H, S, A, J), or such that they broadcast to it
-        Next states and their probabilities; without an axis of steps all steps are alike.
+        Next states and their probabilities; without an axis of steps all steps are equal.
     """
     after, chance = np.broadcast_arrays(after, chance)
     S, A, J = after.shape[-3:]
@@ -33,7 +33,7 @@ def outcomes(after: ArrayLike, chance: ArrayLike, H: int) -> Successors:
 
 
 def certain(state: int, S: int) -> FloatArray:
-    """Return the distribution (S,) that is sure of one state."""
+    """Return the distribution (S,) concentrated on one state."""
     start = np.zeros(S)
     start[state] = 1.0
     return start
@@ -42,6 +42,9 @@ def certain(state: int, S: int) -> FloatArray:
 def binomial(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> FloatArray:
     """Return the probability of k successes of n, each with probability p; arrays broadcast."""
     k, n, p = np.broadcast_arrays(k, n, p)
-    left = np.maximum(n - k, 0)
-    ways = gammaln(n + 1) - gammaln(k + 1) - gammaln(left + 1)
-    return np.where(k <= n, np.exp(ways + xlogy(k, p) + xlog1py(left, -p)), 0.0)
+    out = np.empty(k.shape)
+    binomial_each(
+        k.flatten().astype(np.int64), n.flatten().astype(np.int64),
+        p.flatten().astype(np.float64), out.reshape(-1),
+    )  # fmt: skip
+    return out

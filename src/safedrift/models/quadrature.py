@@ -1,4 +1,4 @@
-"""Quadrature on a box in R^n: product rules from one on [0, 1]."""
+"""Quadrature on a box in R^n: products of a rule on [0, 1]."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from safedrift import _check
 from safedrift._check import FloatArray
+from safedrift.kernels.probability import gauss_legendre_rule
 from safedrift.models.features import rank
 
 __all__ = ["Quadrature", "gauss_legendre", "uniform_grid"]
@@ -27,7 +28,8 @@ class Quadrature(NamedTuple):
 def gauss_legendre(low: ArrayLike, high: ArrayLike, nodes: int) -> Quadrature:
     """Product Gauss-Legendre rule with `nodes` nodes in each direction."""
     nodes = _check.integer("nodes", nodes, upper=_MOST_NODES)
-    points, weights = np.polynomial.legendre.leggauss(nodes)
+    points, weights = np.empty(nodes), np.empty(nodes)
+    gauss_legendre_rule(points, weights)
     return _product(low, high, (points + 1) / 2, weights / 2)
 
 

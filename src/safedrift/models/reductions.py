@@ -9,33 +9,39 @@ weights as coefficients, or φ(x,a) = e_{x,a} with the tables themselves.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from safedrift import _check
 from safedrift._check import FloatArray
-from safedrift.kernels.types import WeightPath
+from safedrift.kernels.sums import product
+from safedrift.kernels.types import TableArrays, WeightPath
 from safedrift.models.linear import LinearKernelCMDP, SuccessorFeatures
 from safedrift.models.tabular import distinct_rows
-
-if TYPE_CHECKING:
-    from safedrift.models.drifting import DriftingCMDP
 
 __all__ = ["linear_kernel_of"]
 
 _MOST_FEATURES = 4096  # of the tabular reduction: its Gram matrices have d1² entries
 
 
-def linear_kernel_of(world: DriftingCMDP, features: str, rewards: str) -> LinearKernelCMDP:
-    """Return `world` as a linear-kernel CMDP; parameters as in `DriftingCMDP.as_linear_kernel`."""
+def linear_kernel_of(
+    arrays: TableArrays, initial: FloatArray, features: str, rewards: str
+) -> LinearKernelCMDP:
+    """Return a mixture of scenarios as a linear-kernel CMDP.
+
+    Parameters
+    ----------
+    arrays
+        The scenarios and the paths through them.
+    initial : (S,)
+        Distribution of the first state.
+    features, rewards
+        As in `DriftingCMDP.as_linear_kernel`.
+    """
     by_scenario = _check.choice("features", str(features), ("scenarios", "tabular")) == "scenarios"
-    psi, theta = _scenario_psi(world) if by_scenario else _tabular_psi(world)
+    psi, theta = _scenario_psi(arrays) if by_scenario else _tabular_psi(arrays)
     by_scenario = _check.choice("rewards", str(rewards), ("scenarios", "one-hot")) == "scenarios"
-    phi, theta_r, theta_g = _scenario_phi(world) if by_scenario else _one_hot_phi(world)
-    other = LinearKernelCMDP(psi, phi, theta, theta_r, theta_g, world.thresholds, world.initial)
-    other.name, other.recipe = world.name, world.recipe
-    return other
+    phi, theta_r, theta_g = _scenario_phi(arrays) if by_scenario else _one_hot_phi(arrays)
+    return LinearKernelCMDP(psi, phi, theta, theta_r, theta_g, arrays.thresholds, initial)
 
 
 def _different(path: WeightPath, bank: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -50,7 +56,7 @@ def _mixed(path: WeightPath, bank: FloatArray) -> FloatArray:
     """Σ_n w[m,n] bank[n] for bank (N, H, ...): (M, H, entries of a step)."""
     bank, weights = _different(path, bank)
     first, number = distinct_rows(weights)  # equal weights, equal bits
-    mixed = weights[first] @ bank.reshape(len(bank), -1)
+    mixed = product(weights[first], bank.reshape(len(bank), -1))
     return np.asarray(mixed[number].reshape(len(weights), bank.shape[1], -1))
 
 
@@ -62,10 +68,11 @@ def _per_step(weights: FloatArray, H: int) -> FloatArray:
 # ---------------------------------------------------------------- transitions
 
 
-def _scenario_psi(world: DriftingCMDP) -> tuple[SuccessorFeatures, FloatArray]:
+def _scenario_psi(arrays: TableArrays) -> tuple[SuccessorFeatures, FloatArray]:
     """ψ with one component per different transition model; one step of it where all are alike."""
-    arrays, H, pairs = world.arrays, world.H, world.S * world.A
-    bank, weights = _different(world.transition_path, arrays.probabilities)
+    _, H, S, A = arrays.rewards.shape
+    pairs = S * A
+    bank, weights = _different(arrays.transition_path, arrays.probabilities)
     offsets, states, psi = arrays.offsets, arrays.states.astype(np.int32), bank.T
     counts, size = np.diff(offsets).reshape(H, pairs), int(offsets[pairs])
     if (
@@ -77,40 +84,42 @@ def _scenario_psi(world: DriftingCMDP) -> tuple[SuccessorFeatures, FloatArray]:
     return SuccessorFeatures(offsets, states, psi), _per_step(weights, H)
 
 
-def _tabular_psi(world: DriftingCMDP) -> tuple[SuccessorFeatures, FloatArray]:
+def _tabular_psi(arrays: TableArrays) -> tuple[SuccessorFeatures, FloatArray]:
     """ψ = e_{x,a,x'} and θ = P."""
-    S, A = world.S, world.A
+    N, H, S, A = arrays.rewards.shape
     d1 = S * A * S
     if d1 > _MOST_FEATURES:
         _check.fail("S*S*A", f"at most {_MOST_FEATURES} with features='tabular'", d1)
     lists = SuccessorFeatures(np.arange(S * A + 1) * S, np.tile(np.arange(S), S * A), np.eye(d1))
-    bank = np.stack([cmdp.dense_transitions() for cmdp in world.scenarios])
-    return lists, _mixed(world.transition_path, bank)
+    bank = np.zeros((N, H * S * A, S))
+    rows = np.repeat(np.arange(H * S * A), np.diff(arrays.offsets))
+    bank[:, rows, arrays.states] = arrays.probabilities
+    return lists, _mixed(arrays.transition_path, bank.reshape(N, H, S, A, S))
 
 
 # ---------------------------------------------------------------- rewards and utilities
 
 
-def _scenario_phi(world: DriftingCMDP) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _scenario_phi(arrays: TableArrays) -> tuple[FloatArray, FloatArray, FloatArray]:
     """φ with one component per different reward or utility table, scaled to norm at most 1."""
-    arrays = world.arrays
-    parts = [_different(world.reward_path, arrays.rewards)]
-    parts += [_different(world.utility_path, arrays.utilities[:, k]) for k in range(world.K)]
+    K, H = arrays.utilities.shape[1:3]
+    parts = [_different(arrays.reward_path, arrays.rewards)]
+    parts += [_different(arrays.utility_path, arrays.utilities[:, k]) for k in range(K)]
     phi = np.concatenate([bank for bank, _ in parts]).transpose(1, 2, 3, 0)  # (H, S, A, d2)
     if (phi == phi[0]).all():
         phi = phi[0]
-    scale = float(np.linalg.norm(phi, axis=-1).max()) or 1.0
-    theta = np.zeros((1 + world.K, world.M, phi.shape[-1]))
+    scale = float(np.sqrt((phi**2).sum(axis=-1)).max()) or 1.0
+    theta = np.zeros((1 + K, len(arrays.thresholds), phi.shape[-1]))
     done = 0
     for c, (bank, weights) in enumerate(parts):
         theta[c, :, done : done + len(bank)] = weights * scale
         done += len(bank)
-    theta_g = np.stack([_per_step(each, world.H) for each in theta[1:]], axis=1)
-    return phi / scale, _per_step(theta[0], world.H), theta_g
+    theta_g = np.stack([_per_step(each, H) for each in theta[1:]], axis=1)
+    return phi / scale, _per_step(theta[0], H), theta_g
 
 
-def _one_hot_phi(world: DriftingCMDP) -> tuple[str, FloatArray, FloatArray]:
+def _one_hot_phi(arrays: TableArrays) -> tuple[str, FloatArray, FloatArray]:
     """φ = e_{x,a}, θ_r = r and θ_g = g."""
-    arrays = world.arrays
-    theta_g = [_mixed(world.utility_path, arrays.utilities[:, k]) for k in range(world.K)]
-    return "one-hot", _mixed(world.reward_path, arrays.rewards), np.stack(theta_g, axis=1)
+    K = arrays.utilities.shape[1]
+    theta_g = [_mixed(arrays.utility_path, arrays.utilities[:, k]) for k in range(K)]
+    return "one-hot", _mixed(arrays.reward_path, arrays.rewards), np.stack(theta_g, axis=1)

@@ -39,7 +39,7 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TabularCMDP:
-    """A constrained MDP that exists is a valid one: everything is checked when it is built.
+    """A constrained MDP of one episode. All arrays are validated when it is built.
 
     Parameters
     ----------
@@ -53,6 +53,22 @@ class TabularCMDP:
         b_k in (0, H].
     initial : array (S,)
         Distribution of the first state.
+
+    Examples
+    --------
+    One state, two steps. Action 0 earns reward, action 1 is safe:
+
+    >>> import numpy as np
+    >>> import safedrift as sd
+    >>> cmdp = sd.TabularCMDP(
+    ...     transitions=np.ones((2, 1, 2, 1)),
+    ...     rewards=np.broadcast_to([1.0, 0.0], (2, 1, 2)),
+    ...     utilities=np.broadcast_to([0.0, 1.0], (1, 2, 1, 2)),
+    ...     thresholds=[0.5],
+    ...     initial=[1.0],
+    ... )
+    >>> cmdp.shape
+    Shape(H=2, S=1, A=2, K=1)
     """
 
     transitions: FloatArray | Successors
@@ -95,7 +111,7 @@ class TabularCMDP:
 
     @cached_property
     def successors(self) -> Successors:
-        """The transitions as successor lists, zeros left out."""
+        """The transitions as successor lists, without zeros."""
         if isinstance(self.transitions, Successors):
             return self.transitions
         return successor_lists(self.transitions)
@@ -113,8 +129,8 @@ class TabularCMDP:
 
 
 def distinct_rows(rows: FloatArray) -> tuple[IntArray, IntArray]:
-    """First place of each distinct row, in order of appearance, and the number of each row."""
-    rows = np.ascontiguousarray(rows) + 0.0  # one zero: rows are compared byte by byte
+    """First index of each distinct row, in order of appearance, and the number of each row."""
+    rows = np.ascontiguousarray(rows) + 0.0  # -0.0 becomes 0.0: rows are compared byte by byte
     changed = np.concatenate(([True], (rows[1:] != rows[:-1]).any(axis=1)))
     starts = np.flatnonzero(changed)
     packed = rows[starts].view(np.dtype((np.void, rows.itemsize * rows.shape[1])))[:, 0]
@@ -144,7 +160,7 @@ def replace_thresholds(world: W, thresholds: ArrayLike) -> W:
     return same
 
 
-def from_costs(costs: FloatArray, limits: FloatArray, H: int) -> tuple[FloatArray, FloatArray]:
+def from_costs(costs: ArrayLike, limits: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """Turn costs in [0, 1] with limits on their sum into utilities and thresholds.
 
     The only place where "cost ≤ limit" becomes "utility ≥ threshold":
@@ -155,10 +171,19 @@ def from_costs(costs: FloatArray, limits: FloatArray, H: int) -> tuple[FloatArra
     costs : array (K, H, S, A)
     limits : array (..., K)
         Largest allowed expected cost of an episode, in [0, H).
+
+    Examples
+    --------
+    >>> import numpy as np, safedrift as sd
+    >>> utilities, thresholds = sd.from_costs(np.full((1, 5, 2, 3), 0.25), [1.5])
+    >>> utilities.shape, thresholds
+    ((1, 5, 2, 3), array([3.5]))
     """
-    H = _check.integer("H", H)
-    costs = np.asarray(costs, dtype=np.float64)
+    costs = _check.floats("costs", costs, ("K", "H", "S", "A"))
+    K, H = costs.shape[:2]
     _check.everywhere("costs", costs, (costs >= 0) & (costs <= 1), "in [0, 1]")
     limits = np.asarray(limits, dtype=np.float64)
+    if limits.ndim == 0 or limits.shape[-1] != K:
+        _check.fail("limits", f"one for each of the K = {K} costs", f"shape {limits.shape}")
     _check.everywhere("limits", limits, (limits >= 0) & (limits < H), f"in [0, H) = [0, {H})")
     return 1.0 - costs, H - limits

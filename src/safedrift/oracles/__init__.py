@@ -1,6 +1,12 @@
-"""What is true: exact values, constrained optima, variation budgets. Learners never see this."""
+"""Truth: exact values, constrained optima and variation budgets. Learners never see it."""
 
-from safedrift.oracles.description import Description, describe, free_values, spread
+from safedrift.oracles.description import (
+    Description,
+    describe,
+    evenly_spaced,
+    free_values,
+    smallest_gap,
+)
 from safedrift.oracles.occupancies import expected, occupancy
 from safedrift.oracles.optimality import (
     Optima,
@@ -24,6 +30,7 @@ __all__ = [
     "describe",
     "evaluate",
     "evaluate_episodes",
+    "evenly_spaced",
     "expected",
     "free_values",
     "local_budgets",
@@ -31,7 +38,7 @@ __all__ = [
     "optima",
     "optimal_policies",
     "safest_utilities",
+    "smallest_gap",
     "solve",
-    "spread",
     "variation",
 ]

@@ -24,7 +24,7 @@ def in_chunks(
     slices = [slice(i, min(i + size, n)) for i in range(0, n, size)]
     if not slices:
         return
-    work(slices[0])  # alone: compiling is not for two threads at once
+    work(slices[0])  # alone, so that only one thread compiles
     if progress:
         progress(slices[0].stop)
     with ThreadPoolExecutor(workers or os.cpu_count()) as pool:

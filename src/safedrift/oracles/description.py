@@ -1,4 +1,4 @@
-"""A world in numbers: what is optimal over the episodes, what safety costs, how much all moves.
+"""A world in numbers: optima over the episodes, the price of safety, variation budgets.
 
     price[m] = max_π V_r(π) - max { V_r(π) : V_g(π) ≥ b_m }
 
@@ -21,29 +21,29 @@ from safedrift.oracles.chunks import Progress, in_chunks
 from safedrift.oracles.optimality import optima, scratch_for
 from safedrift.oracles.variations import variation
 
-__all__ = ["Description", "describe", "free_values", "spread"]
+__all__ = ["Description", "describe", "evenly_spaced", "free_values", "smallest_gap"]
 
-MOST = 200  # episodes that are described by default
-BINDS = 1e-9  # a multiplier up to this is none
+MOST = 200  # episodes described by default
+BINDS = 1e-9  # a multiplier up to this counts as zero
 
 
 @dataclass(frozen=True, eq=False)
 class Description:
-    """What is true of a world at n of its episodes, and how much the whole of it moves.
+    """Optima of n episodes of a world, and the variation of the whole world.
 
     Attributes
     ----------
-    name : of a named problem or a file, else None
+    name : name of the problem or the file, or None
     sizes : (M, H, S, A, K)
     episodes : (n,)
-    feasible : (n,) whether some policy is safe
+    feasible : (n,) whether some policy meets the thresholds
     gamma : (n,) Slater gap, negative where infeasible
     multipliers : (n, K) μ*, infinite where infeasible
     value : (n,) V_r*, NaN where infeasible
     free_value : (n,) the optimum without constraints
-    price : (n,) `free_value` - `value`: what safety costs
+    price : (n,) `free_value` - `value`, the price of safety
     thresholds : (n, K) b_m
-    binding : (K,) share of the feasible ones in which the constraint costs reward, μ* > 0
+    binding : (K,) share of the feasible episodes in which the constraint binds, μ* > 0
     budgets : B_P, B_r, B_g and B_b of all M episodes in the paper's norms; B_* (`star`) is NaN
         unless all episodes were solved and are feasible
     """
@@ -62,11 +62,11 @@ class Description:
 
     @property
     def price(self) -> FloatArray:
-        """What safety costs in each episode (n,)."""
+        """The price of safety in each episode (n,)."""
         return self.free_value - self.value
 
     def record(self) -> dict[str, Any]:
-        """Return everything as plain JSON data; what is not a number is None."""
+        """Return everything as plain JSON data, with None for NaN and infinity."""
         arrays = ("episodes", "feasible", "gamma", "multipliers", "value", "free_value", "price",
                   "thresholds", "binding")  # fmt: skip
         plain: dict[str, Any] = {"name": self.name, "sizes": self.sizes._asdict()}
@@ -110,7 +110,7 @@ _HEADS = ("first", "last", "mean", "smallest", "largest")
 
 
 def _figures(values: FloatArray) -> tuple[float, ...]:
-    """First and last; mean, smallest and largest of the values that are finite."""
+    """First and last; mean, smallest and largest of the finite values."""
     known = values[np.isfinite(values)]
     if not known.size:
         return (np.nan,) * len(_HEADS)
@@ -118,7 +118,7 @@ def _figures(values: FloatArray) -> tuple[float, ...]:
 
 
 def _short(value: float) -> str:
-    """Four digits, no more than needed; rounding errors are zero."""
+    """At most four digits; rounding errors are zero."""
     return "0" if abs(value) < BINDS else f"{value:.4g}"
 
 
@@ -134,18 +134,33 @@ def _plain(value: Any) -> Any:
 def describe(
     world: DriftingWorld, episodes: IntArray | None = None, progress: Progress | None = None
 ) -> Description:
-    """Return what is optimal in a world, what safety costs there, and how much it moves.
+    """Return optima, prices of safety and variation budgets of a world.
 
     Parameters
     ----------
     episodes : (n,) increasing
-        At which the optimum is computed; by default at most 200, evenly spread, ends included.
+        Where the optimum is computed; by default at most 200, evenly spaced, ends included.
     progress
         Called with numbers that add up to n.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import safedrift as sd
+    >>> P, r = np.ones((2, 1, 2, 1)), np.broadcast_to([1.0, 0.0], (2, 1, 2))
+    >>> low, high = (sd.TabularCMDP(P, r, 1 - r[None], [b], [1.0]) for b in (0.5, 1.5))
+    >>> world = sd.DriftingCMDP([low, high], sd.drift.linear(5, 2))
+    >>> found = sd.describe(world)
+    >>> found.value.round(6).tolist()  # V_r*
+    [1.5, 1.25, 1.0, 0.75, 0.5]
+    >>> found.price.round(6).tolist()  # the best value without the constraint is 2
+    [0.5, 0.75, 1.0, 1.25, 1.5]
+    >>> found.binding.tolist()
+    [1.0]
     """
     _check.kind("world", world, get_args(DriftingWorld))
     if episodes is None:
-        episodes = spread(world.M)
+        episodes = evenly_spaced(world.M)
     episodes = _check.integers("episodes", episodes, 0, world.M - 1)
     _check.everywhere("episodes", episodes[1:], np.diff(episodes) > 0, "increasing")
     change = variation(world)
@@ -171,15 +186,20 @@ def describe(
     )  # fmt: skip
 
 
-def spread(M: int, most: int = MOST) -> IntArray:
-    """Return at most `most` episodes of M, evenly spread, the first and the last among them."""
+def evenly_spaced(M: int, most: int = MOST) -> IntArray:
+    """Return at most `most` of M episodes, evenly spaced, including the first and the last."""
     _check.integer("M", M)
     _check.integer("most", most, lower=2)
     return np.unique(np.linspace(0, M - 1, min(M, most)).round().astype(np.int64))
 
 
+def smallest_gap(world: DriftingWorld) -> float:
+    """Return the smallest Slater gap γ of all episodes, e.g. for `Slater(gamma)`."""
+    return float(optima(world, world.distinct[0]).gamma.min())
+
+
 def free_values(world: DriftingWorld, episodes: IntArray) -> FloatArray:
-    """Return the largest V_r (n,) of any policy in each listed episode, safe or not."""
+    """Return max_π V_r (n,) of each listed episode over all policies, safe or not."""
     episodes = _check.integers("episodes", episodes, 0, world.M - 1)
     _, version = world.distinct
     _, first, number = np.unique(version[episodes], return_index=True, return_inverse=True)
@@ -188,7 +208,7 @@ def free_values(world: DriftingWorld, episodes: IntArray) -> FloatArray:
 
     def work(part: slice) -> None:
         arrays, place = world.tables(listed[part])
-        # The reward in the utility's place: the safest policy is then the richest.
+        # With rewards in place of utilities, the safest policy maximises V_r.
         rich = arrays._replace(utilities=arrays.rewards[:, None], utility_path=arrays.reward_path)
         exact.safest_utilities(rich, place, out[part], scratch_for(arrays))
 

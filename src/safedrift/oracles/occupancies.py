@@ -1,4 +1,4 @@
-"""Where a policy goes: its occupancy, and what it expects of any quantity at every step.
+"""Occupancy of a policy, and the expectation of any quantity at every step.
 
 d_h(x, a) = P^π(x_h = x, a_h = a),   E^π[ q_h(x_h, a_h) ] = Σ_{x,a} d_h(x, a) q_h(x, a)
 """
@@ -33,4 +33,4 @@ def occupancy(cmdp: TabularCMDP, policy: FloatArray) -> FloatArray:
 
 def expected(measure: FloatArray, quantity: FloatArray) -> FloatArray:
     """Return the expectation (H,) of a quantity (H, S, A) under an occupancy (H, S, A)."""
-    return np.asarray(np.einsum("hsa,hsa->h", measure, np.broadcast_to(quantity, measure.shape)))
+    return np.asarray((measure * quantity).sum(axis=(1, 2)))

@@ -66,7 +66,18 @@ class Optima:
 
 
 def evaluate(cmdp: TabularCMDP, policy: FloatArray) -> FloatArray:
-    """Return (V_r, V_g,1, ..., V_g,K) of a policy (H, S, A), exactly."""
+    """Return the exact values (V_r, V_g,1, ..., V_g,K) of a policy (H, S, A).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import safedrift as sd
+    >>> P, r = np.ones((2, 1, 2, 1)), np.broadcast_to([1.0, 0.0], (2, 1, 2))
+    >>> cmdp = sd.TabularCMDP(P, r, 1 - r[None], [0.5], [1.0])
+    >>> uniform = np.full((2, 1, 2), 0.5)
+    >>> sd.evaluate(cmdp, uniform).tolist()  # one action pays, the other is safe
+    [1.0, 1.0]
+    """
     _check.kind("cmdp", cmdp, TabularCMDP)
     checked = _check.floats("policy", policy, cmdp.shape[:3])
     _check.distribution("policy", checked)
@@ -77,7 +88,7 @@ def evaluate(cmdp: TabularCMDP, policy: FloatArray) -> FloatArray:
 def evaluate_episodes(world: DriftingWorld, episodes: IntArray, policies: FloatArray) -> FloatArray:
     """Return the exact values (n, 1+K) of policies (n, H, S, A), one for each listed episode.
 
-    A single policy (1, H, S, A) is taken for all of them.
+    A single policy (1, H, S, A) is used for all of them.
     """
     episodes = _check.integers("episodes", episodes, 0, world.M - 1)
     policies = np.array(policies, dtype=np.float64, order="C", copy=None)
@@ -85,7 +96,7 @@ def evaluate_episodes(world: DriftingWorld, episodes: IntArray, policies: FloatA
     if policies.shape not in ((episodes.size, *shape), (1, *shape)):
         _check.fail("policies", f"of shape {(episodes.size, *shape)}", policies.shape)
     if not policies.flags.writeable:
-        policies = policies.copy()  # the kernels are compiled for writable arrays only
+        policies = policies.copy()  # the kernels are compiled for writable arrays
     out = np.empty((episodes.size, 1 + world.K))
 
     def work(part: slice) -> None:
@@ -112,7 +123,22 @@ def safest_utilities(world: DriftingWorld, episodes: IntArray) -> FloatArray:
 
 
 def solve(cmdp: TabularCMDP) -> Optimum:
-    """Return the constrained optimum of one CMDP."""
+    """Return the constrained optimum of one CMDP.
+
+    Examples
+    --------
+    In each of two steps, action 0 earns 1 and action 1 has utility 1; the threshold is 0.5:
+
+    >>> import numpy as np
+    >>> import safedrift as sd
+    >>> P, r = np.ones((2, 1, 2, 1)), np.broadcast_to([1.0, 0.0], (2, 1, 2))
+    >>> cmdp = sd.TabularCMDP(P, r, 1 - r[None], [0.5], [1.0])
+    >>> best = sd.solve(cmdp)
+    >>> best.status, round(float(best.value), 6), best.multipliers.round(6).tolist()
+    ('optimal', 1.5, [1.0])
+    >>> round(float(best.gamma), 6), bool(abs(best.gap) < 1e-9)  # Slater gap, duality gap
+    (1.5, True)
+    """
     _check.kind("cmdp", cmdp, TabularCMDP)
     world = DriftingCMDP([cmdp], np.zeros(1, np.int64))
     policies = np.empty((1, *cmdp.shape[:3]))
@@ -127,6 +153,19 @@ def optima(
 
     Consecutive episodes with the same world are solved once. `progress` is called with numbers
     that add up to the number of listed episodes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import safedrift as sd
+    >>> P, r = np.ones((2, 1, 2, 1)), np.broadcast_to([1.0, 0.0], (2, 1, 2))
+    >>> low, high = (sd.TabularCMDP(P, r, 1 - r[None], [b], [1.0]) for b in (0.5, 1.5))
+    >>> world = sd.DriftingCMDP([low, high], sd.drift.linear(5, 2))
+    >>> found = sd.optima(world)
+    >>> found.value.round(6).tolist(), found.multipliers[:, 0].round(6).tolist()
+    ([1.5, 1.25, 1.0, 0.75, 0.5], [1.0, 1.0, 1.0, 1.0, 1.0])
+    >>> found.gamma.round(6).tolist()
+    [1.5, 1.25, 1.0, 0.75, 0.5]
     """
     return _optima(world, episodes, progress, keep_policies=False)[0]
 
@@ -134,9 +173,9 @@ def optima(
 def optimal_policies(
     world: DriftingWorld, episodes: IntArray | None = None
 ) -> tuple[Optima, FloatArray, IntArray]:
-    """Return the optima, optimal policies (n, H, S, A), and which of these is each episode's.
+    """Return the optima, optimal policies (n, H, S, A), and the index of each episode's policy.
 
-    There is one policy for each stretch of listed episodes with the same world.
+    There is one policy for each run of consecutive listed episodes with the same world.
     """
     return _optima(world, episodes, None, keep_policies=True)
 
@@ -153,7 +192,7 @@ def _optima(
         episodes = np.arange(world.M)
     episodes = _check.integers("episodes", episodes, 0, world.M - 1)
     _, version = world.distinct
-    # Consecutive repeats of a world change nothing; keep the first of each run.
+    # Keep the first of consecutive episodes with the same world.
     fresh = np.concatenate(([True], np.diff(version[episodes]) != 0))
     listed = episodes[fresh]
     run = np.cumsum(fresh) - 1

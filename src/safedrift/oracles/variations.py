@@ -1,11 +1,11 @@
-"""How much a world moves: variation budgets B_P, B_r, B_g, B_b and B_* (eqs. 6 and 7 of the paper).
+"""How much a world changes: variation budgets B_P, B_r, B_g, B_b, B_* (eqs. 6 and 7 of the paper).
 
 Norms. "l2" is the paper's: per step, the Euclidean norm over all (x, a, x') of the change in P, and
 over all (x, a) of the change in r or g. "l1" is the one the proofs need (docs/errata.md, E8): per
 step, the largest over (x, a) of ‖ΔP(·|x,a)‖₁, and of |Δr| or |Δg|.
 
-A linear-kernel world moves with its coefficients: "l2" is then the Euclidean norm of the changes of
-θ, θ_r and θ_g (eq. 6, which for one-hot features is the same thing), "l1" as above.
+A linear-kernel world changes with its coefficients: "l2" is then the Euclidean norm of the changes
+of θ, θ_r and θ_g (eq. 6, which for one-hot features is the same thing), "l1" as above.
 
 A mixture of scenarios is Σ_n w_n θ_n with weights that sum to 1, so for a change Δw of the weights
 
@@ -25,11 +25,12 @@ from scipy.sparse import csr_array
 
 from safedrift import _check
 from safedrift._check import FloatArray
+from safedrift.kernels.sums import product
 from safedrift.kernels.types import WeightPath
 from safedrift.knowledge import Budgets, LocalBudgets, block_sums
 from safedrift.models import DriftingCMDP, DriftingWorld, LinearKernelCMDP
 from safedrift.models.tabular import distinct_rows
-from safedrift.oracles.optimality import Optima, optima
+from safedrift.oracles.optimality import optima
 
 __all__ = ["Variation", "block_sums", "budgets", "local_budgets", "variation"]
 
@@ -44,7 +45,20 @@ class Variation(NamedTuple):
 
 
 def variation(world: DriftingWorld, norm: str = "l2") -> Variation:
-    """Return how much P, r, g and b change from episode to episode."""
+    """Return how much P, r, g and b change from episode to episode.
+
+    Examples
+    --------
+    Only the threshold drifts, from 0.5 to 1.5:
+
+    >>> import numpy as np
+    >>> import safedrift as sd
+    >>> P, r = np.ones((2, 1, 2, 1)), np.broadcast_to([1.0, 0.0], (2, 1, 2))
+    >>> low, high = (sd.TabularCMDP(P, r, 1 - r[None], [b], [1.0]) for b in (0.5, 1.5))
+    >>> world = sd.DriftingCMDP([low, high], sd.drift.linear(5, 2))
+    >>> sd.variation(world).b[:, 0].tolist()
+    [0.0, 0.25, 0.25, 0.25, 0.25]
+    """
     _check.kind("world", world, get_args(DriftingWorld))
     _check.choice("norm", norm, ("l2", "l1"))
     b = np.zeros((world.M, world.K))
@@ -79,7 +93,7 @@ def _coefficient_changes(
     theta_g = world.theta_g.transpose(0, 2, 1, 3)  # (M, H, K, d2)
     if norm == "l2":
         P, r, g = (
-            np.linalg.norm(np.diff(theta, axis=0, prepend=theta[:1]), axis=-1)
+            np.sqrt((np.diff(theta, axis=0, prepend=theta[:1]) ** 2).sum(axis=-1))
             for theta in (world.theta, world.theta_r, theta_g)
         )
         return P, r, np.ascontiguousarray(g.transpose(0, 2, 1))
@@ -108,32 +122,57 @@ def _largest(delta: FloatArray, size: Callable[[FloatArray], FloatArray]) -> Flo
     return out
 
 
-def budgets(world: DriftingWorld, found: Optima | None = None, norm: str = "l2") -> Budgets:
+def budgets(
+    world: DriftingWorld, policy_change: FloatArray | None = None, norm: str = "l2"
+) -> Budgets:
     """Return the total budgets of a world, B_* from its optimal policies.
 
-    B_* depends on which optimal policy is taken where several are, and only states that an optimal
-    policy reaches count (docs/errata.md, E11): it is an upper bound for the best selection.
+    B_* depends on which optimal policy is chosen if there are several, and counts only states that
+    an optimal policy reaches (docs/errata.md, E11): it is an upper bound for the best choice.
 
     Parameters
     ----------
-    found
-        Optima of all episodes, if they are known already.
+    policy_change : (M,), optional
+        How much the optimal policy changes before each episode, if already computed:
+        `optima(world).policy_change`, or `drift_star` of a `Truth`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import safedrift as sd
+    >>> P, r = np.ones((2, 1, 2, 1)), np.broadcast_to([1.0, 0.0], (2, 1, 2))
+    >>> low, high = (sd.TabularCMDP(P, r, 1 - r[None], [b], [1.0]) for b in (0.5, 1.5))
+    >>> world = sd.DriftingCMDP([low, high], sd.drift.linear(5, 2))
+    >>> total = sd.budgets(world)
+    >>> [round(float(x), 6) for x in (total.delta, total.star, total.b)]  # B_Δ, B_*, B_b
+    [0.0, 2.0, 1.0]
     """
     change = variation(world, norm)
-    found = optima(world) if found is None else found
-    if _check.kind("found", found, Optima).episodes.size != world.M:
-        _check.fail("found", f"the optima of all {world.M} episodes", f"{found.episodes.size}")
+    if policy_change is None:
+        policy_change = optima(world).policy_change
+    star = _check.floats("policy_change", policy_change, (world.M,)).sum()
     return Budgets(
         P=float(change.P.sum()),
         r=float(change.r.sum()),
         g=float(change.g.sum()),
-        star=float(found.policy_change.sum()),
+        star=float(star),
         b=float(change.b.sum()),
     )
 
 
 def local_budgets(world: DriftingWorld, norm: str = "l2") -> LocalBudgets:
-    """Return what Assumption 2 grants the learner: the drift of transitions and utilities."""
+    """Return the exact local budgets of Assumption 2: changes of transitions and utilities.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import safedrift as sd
+    >>> P, r = np.ones((2, 1, 2, 1)), np.broadcast_to([1.0, 0.0], (2, 1, 2))
+    >>> low, high = (sd.TabularCMDP(P, r, 1 - r[None], [b], [1.0]) for b in (0.5, 1.5))
+    >>> world = sd.DriftingCMDP([low, high], sd.drift.linear(5, 2))
+    >>> sd.local_budgets(world).transitions.shape  # (M, H)
+    (5, 2)
+    """
     change = variation(world, norm)
     return LocalBudgets(transitions=change.P, utilities=change.g)
 
@@ -180,11 +219,11 @@ def _norms(
     """Norms (rows, banks) of Σ_n Δw_n bank[used[n]] for rows of changes Δw that sum to zero."""
     found = np.empty((delta.shape[0], len(banks)))
     for i, bank in enumerate(banks):
-        parts = bank[used] - bank[used[0]]  # a common part cancels: better now than later
+        parts = bank[used] - bank[used[0]]  # subtract what cancels
         if norm == "l2":
             found[:, i] = _from_distances(delta, parts)
         else:
-            change = np.abs(delta @ parts)
+            change = np.abs(product(delta, parts))
             rows = np.add.reduceat(change, starts[i], axis=1) if starts else change
             found[:, i] = rows.max(axis=1)
     return found
@@ -196,8 +235,8 @@ def _from_distances(delta: FloatArray, parts: FloatArray) -> FloatArray:
     Where their terms nearly cancel (mixtures that almost coincide), from the definition instead.
     """
     square = np.array([((parts - part) ** 2).sum(axis=1) for part in parts])
-    total = -0.5 * ((delta @ square) * delta).sum(axis=1)
-    terms = 0.5 * ((np.abs(delta) @ square) * np.abs(delta)).sum(axis=1)
+    total = -0.5 * (product(delta, square) * delta).sum(axis=1)
+    terms = 0.5 * (product(np.abs(delta), square) * np.abs(delta)).sum(axis=1)
     close = total < 1e-4 * terms
-    total[close] = ((delta[close] @ parts) ** 2).sum(axis=1)
+    total[close] = (product(delta[close], parts) ** 2).sum(axis=1)
     return np.asarray(np.sqrt(total))

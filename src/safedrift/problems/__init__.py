@@ -1,7 +1,7 @@
 """Named worlds. `make("maze", episodes=20_000, seed=0)` returns one, ready to simulate.
 
-One module per problem: its docstring describes the world, `build` makes it, and `display`, where
-there is one, says what a picture of it shows. `blend` and `thermostat` are `LinearKernelCMDP`s, all
+One module per problem: its docstring describes the world, `build` makes it, and `display`, if
+defined, returns what a picture of it shows. `blend` and `thermostat` are `LinearKernelCMDP`s, all
 others are `DriftingCMDP`s.
 """
 
@@ -55,7 +55,7 @@ def make(name: str, episodes: int = 20_000, seed: int = 0, **chosen: Any) -> Dri
     episodes
         M.
     seed
-        Of whatever is random in the world itself.
+        Seed of the random parts of the world.
     **chosen
         Options of the problem; see `options(name)` and `documentation(name)`.
 
@@ -63,7 +63,7 @@ def make(name: str, episodes: int = 20_000, seed: int = 0, **chosen: Any) -> Dri
     --------
     >>> import safedrift as sd
     >>> sd.problems.make("maze", episodes=100, size=4)
-    DriftingCMDP(M=100, H=12, S=16, A=4, K=1, scenarios=2)
+    DriftingCMDP(M=100, H=12, S=16, A=4, K=1, scenarios=3)
     """
     _check.choice("problem", name, tuple(PROBLEMS))
     for given in chosen:

@@ -1,17 +1,17 @@
-"""Climb a ladder whose good side an adversary changes as soon as it may have been found.
+"""Climb a ladder whose good side changes as soon as a learner may have found it.
 
 Description
-    The worst cases in the proofs about learning in a drifting world hide one good action in a chain
-    and move it as soon as it may have been found. Here two worlds alternate: in the first the first
-    direction leads up, in the second the last one. Trying is an effort, and efforts are rationed.
+    Lower bounds for learning in drifting worlds hide one good action in a chain and move it as soon
+    as it may have been found. Here two worlds alternate: in the first, the first direction leads
+    up; in the second, the last one. Each attempt is an effort, and efforts are limited.
 States
     Rungs 0 to `rungs` of a ladder. An episode starts at rung 0.
 Actions
     0 rest, 1 to `directions` try to climb in that direction.
 Transitions
     Below the top: resting stays; trying leads one rung up with probability 1/2 + `gap` in the good
-    direction and 1/2 - `gap` in any other, and stays otherwise. From the top one falls to rung 0,
-    with probability 0.1 resting and for certain trying.
+    direction and 1/2 - `gap` in any other, and stays otherwise. At the top, resting falls to rung
+    0 with probability 0.1, trying with certainty.
 Reward
     Height: rung / `rungs`.
 Utility and threshold
@@ -19,16 +19,16 @@ Utility and threshold
     efforts per episode.
 Drift
     Transitions only, and abruptly: the good direction changes sides every `period` episodes.
-    Rewards, utilities and threshold stay. By symmetry V_r* and μ* are the same in both worlds,
-    and what is optimal in one hardly climbs in the other.
+    Rewards, utilities and threshold are fixed. By symmetry V_r* and μ* are the same in both
+    worlds, and the optimal policy of one hardly climbs in the other.
 Knowledge
-    Who rests makes no effort: `Slater(efforts)` holds in every episode with equality, 1.5 with the
+    Resting is no effort: `Slater(efforts)` holds in every episode with equality, 1.5 with the
     default options. The multiplier μ* is positive in both worlds.
 Why this period
     Switches every τ episodes make the budgets B_Δ and B_* grow like M/τ, and Theorem 4 bounds the
-    regret by (B_Δ + B_*)^(1/3) M^(2/3) but for constants. With τ ~ M^(2/3) that is M^(7/9): regret
-    per episode still vanishes, slowly, for a learner that forgets. One that does not is wrong half
-    of the time. With τ = 1 there is nothing to learn but the average of the two worlds.
+    regret by (B_Δ + B_*)^(1/3) M^(2/3) up to constants. With τ ~ M^(2/3) that is M^(7/9): regret
+    per episode still vanishes, slowly, for a learner that forgets. A learner that does not is wrong
+    half of the time. With τ = 1 only the average of the two worlds can be learned.
 Budgets
     With the default options and M = 2000: B_P = 13.58, B_r = 0, B_g = 0, B_b = 0, gamma >= 1.5.
 Source
@@ -46,7 +46,7 @@ from safedrift import _check
 from safedrift.models import DriftingCMDP, Successors, TabularCMDP, drift, from_costs
 from safedrift.models.outcomes import certain, outcomes
 
-_FALL = 0.1  # probability to fall from the top while resting there
+_FALL = 0.1  # probability to fall from the top while resting
 
 
 def build(
@@ -60,7 +60,7 @@ def build(
     efforts: float = 1.5,
     period: int | None = None,
 ) -> DriftingCMDP:
-    """Return the ladder; see the module for its description. `seed` is not used: nothing here is random.
+    """Return the ladder; see the module docstring. Nothing is random: `seed` is unused.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def build(
     height = np.arange(S) / rungs
     rewards = np.broadcast_to(height[:, None], (H, S, A))
     tries = np.broadcast_to(np.arange(A) > 0, (1, H, S, A)).astype(np.float64)
-    utilities, threshold = from_costs(tries, np.array([efforts]), H)
+    utilities, threshold = from_costs(tries, np.array([efforts]))
     scenarios = []
     for good in (1, directions):
         P = _ladder(rungs, directions, gap, good, H)

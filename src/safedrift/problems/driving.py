@@ -1,13 +1,13 @@
 """Follow a car as fast as the weather allows without coming too close.
 
 Description
-    A commuter follows another car in stop-and-go traffic and chooses the speed. The faster, the
-    sooner home; but the car ahead is moody, and on a wet or icy road braking takes longer. A near
-    miss ends in an emergency stop. The weather follows the seasons, with sudden storms. An episode
-    is a trip.
+    A commuter follows another car in stop-and-go traffic and chooses the speed. Driving fast saves
+    time, but the speed of the car ahead varies, and on a wet or icy road braking takes longer. A
+    near miss ends in an emergency stop. The weather follows the seasons, with sudden storms. An
+    episode is a trip.
 States
     Gap to the car ahead, 0 to `gaps` - 1 lengths, and speed, 0 to `speeds` - 1 lengths per step,
-    numbered gap * `speeds` + speed. Gap 0 is a near miss. A trip starts at a middle gap, standing.
+    numbered gap * `speeds` + speed. Gap 0 is a near miss. A trip starts at a middle gap, at rest.
 Actions
     0 brake, 1 keep the speed, 2 accelerate.
 Transitions
@@ -22,16 +22,16 @@ Utility and threshold
     1 for every step that does not start at gap 0. The threshold H - `misses` allows `misses`
     expected near misses per trip.
 Drift
-    Transitions only: the weather swings from dry over wet to ice and back within `period` episodes,
+    Transitions only: the weather goes from dry over wet to ice and back within `period` episodes,
     and `storms` times, at random, there is ice for a hundredth of all episodes. Rewards, utilities
-    and threshold stay.
+    and threshold are fixed.
 Knowledge
-    Who never starts has no near miss: `Slater(misses)` holds in every episode with equality, 0.2
-    with the default options.
+    A car that never starts has no near miss: `Slater(misses)` holds in every episode with equality,
+    0.2 with the default options.
 Budgets
     With the default options and M = 2000: B_P = 248, B_r = 0, B_g = 0, B_b = 0, gamma >= 0.2.
 Source
-    Made up; the paper's motivating example of driving under changing weather.
+    Invented; the paper's motivating example of driving under changing weather.
 Version
     0
 """
@@ -72,20 +72,20 @@ def build(
     period: float | None = None,
     storms: int = 3,
 ) -> DriftingCMDP:
-    """Return the road; see the module for its description.
+    """Return the road; see the module docstring.
 
     Parameters
     ----------
     seed
-        Of the times of the storms.
+        Seed of the times of the storms.
     gaps, speeds
-        How many are told apart: S = gaps * speeds.
+        Number of distinct gaps and speeds: S = gaps * speeds.
     misses
         Allowed expected near misses per trip.
     period
-        Episodes of a year; a quarter of all episodes by default.
+        Episodes per year; a quarter of all episodes by default.
     storms
-        How many there are.
+        Number of storms.
     """
     M = _check.integer("episodes", episodes)
     storms = _check.integer("storms", storms, lower=0)
@@ -105,7 +105,7 @@ def road(
     S = gap.size
     rewards = np.broadcast_to(speed[:, None] / (speeds - 1), (H, S, 3))
     near = np.broadcast_to((gap == 0)[:, None], (1, H, S, 3))
-    utilities, threshold = from_costs(near, np.array([misses]), H)
+    utilities, threshold = from_costs(near, np.array([misses]))
     start = certain(gaps // 2 * speeds, S)
     scenarios = []
     for brake, accelerate in _GRIP:
@@ -115,7 +115,7 @@ def road(
 
 
 def display(world: DriftingCMDP) -> Display:
-    """Return a trip as the driver sees it."""
+    """Return speed, gap and near misses of a trip."""
     return trip(world, build)
 
 
@@ -123,7 +123,7 @@ def trip(world: DriftingCMDP, build: Callable[..., DriftingCMDP]) -> Display:
     """Return speed, gap and near misses by weather on a road that `build` made."""
     names = ("dry", "wet", "ice")
     weights = shares(world.transition_path, len(names))
-    late = world.M // 2  # where a learner has seen each of them before
+    late = world.M // 2  # late enough that a learner has seen each weather
     snapshots = [Snapshot(name, last_peak(weights[:, n], late)) for n, name in enumerate(names)]
     shape = (world.H, world.S, world.A)
     gap, speed = np.divmod(np.arange(world.S)[:, None], chosen(world, build, "speeds"))
@@ -140,7 +140,7 @@ def trip(world: DriftingCMDP, build: Callable[..., DriftingCMDP]) -> Display:
                 wanted="allowed on average",
             ),
         ),
-        step="step of the trip",
+        step="step of the trip (from 0)",
     )
 
 

@@ -1,15 +1,16 @@
 """Run a home battery on sun and tariffs, and keep the reserve that the season demands.
 
 Description
-    A house with solar panels and a battery buys power at a price that changes with the hour. Cheap
-    hours are for charging, dear ones for discharging. For outages it has to keep a reserve, much of
-    it in winter and little in summer. The sky of the next hours is foreseen from that of now, and
-    summers are brighter. An episode is a day of `horizon` slots from midnight to midnight.
+    A house with solar panels and a battery buys power at a price that changes with the hour. It
+    pays to charge when power is cheap and to discharge when it is expensive. The house must keep a
+    reserve for outages, more in winter than in summer. The sky of the next hours depends on the
+    current one, and summers are brighter. An episode is a day of `horizon` slots from midnight to
+    midnight.
 States
     Charge 0 to `levels` - 1 and sky (0 overcast, 1 mixed, 2 clear), numbered 3 * charge + sky. A
     day starts half charged (rounded down) under a mixed sky.
 Actions
-    0 discharge one unit, 1 leave the battery alone, 2 charge one unit.
+    0 discharge one unit, 1 do nothing, 2 charge one unit.
 Transitions
     Charge and sky move independently. Discharging takes one unit, charging adds one with
     probability 0.9 (losses), both within 0 and `levels` - 1. The sky keeps or changes by one grade:
@@ -21,20 +22,20 @@ Reward
     price c is 0.3 from 22 to 6, 1 from 6 to 9 and from 17 to 21, and 0.6 else. The reward is the
     money saved, c less what is paid, scaled linearly from its range over the day to [0, 1].
 Utility and threshold
-    Reserve: charge / (`levels` - 1). The threshold asks for an average over the day of
+    Reserve: charge / (`levels` - 1). The threshold requires an average over the day of
     `reserve` + `swing` in mid-winter and `reserve` - `swing` in mid-summer.
 Drift
-    Transitions and threshold: the sky swings between winter and summer within `period` episodes,
-    starting in winter, and the threshold is a cosine along the same year. Rewards and utilities
-    stay.
+    Transitions and threshold: the sky oscillates between winter and summer within `period`
+    episodes, starting in winter, and the threshold follows a cosine over the same year. Rewards and
+    utilities are fixed.
 Knowledge
     Charging all day keeps the largest reserve: the Slater gap is smallest in mid-winter, 1.689
-    with the default options: `Slater(1.68)`. With other options, `sd.optima(world).gamma` tells.
+    with the default options: `Slater(1.68)`. With other options, see `sd.optima(world).gamma`.
 Budgets
     With the default options and M = 2000: B_P = 139.9, B_r = 0, B_g = 0, B_b = 19.2, gamma >=
     1.688.
 Source
-    Made up.
+    Invented.
 Version
     0
 """
@@ -46,6 +47,7 @@ import numpy as np
 from safedrift import _check
 from safedrift._check import FloatArray
 from safedrift.display import Display, Drifting, Quantity, Snapshot, last_peak, shares
+from safedrift.kernels.elementary import cos_turns
 from safedrift.models import DriftingCMDP, Successors, TabularCMDP, drift
 from safedrift.models.outcomes import certain, outcomes
 
@@ -65,19 +67,19 @@ def build(
     swing: float = 0.15,
     period: float | None = None,
 ) -> DriftingCMDP:
-    """Return the house; see the module for its description. `seed` is not used: nothing here is random.
+    """Return the house; see the module docstring. Nothing is random: `seed` is unused.
 
     Parameters
     ----------
     levels
-        Of charge: S = 3 * levels.
+        Levels of charge: S = 3 * levels.
     horizon
         Slots of a day.
     reserve, swing
-        Required charge on average over the year and by how much more in winter, as shares of the
+        Required mean charge over the year and how much more in winter, as shares of the
         battery; 0 <= swing < reserve.
     period
-        Episodes of a year; a quarter of all episodes by default.
+        Episodes per year; a quarter of all episodes by default.
     """
     M, H = _check.integer("episodes", episodes), _check.integer("horizon", horizon)
     levels = _check.integer("levels", levels, lower=2)
@@ -99,7 +101,7 @@ def build(
 
 
 def display(world: DriftingCMDP) -> Display:
-    """Return the house as its owner sees it: battery, grid and sun over the day."""
+    """Return battery, grid and sun over the day."""
     weights = shares(world.transition_path, 2)
     between = last_peak(-np.abs(weights[:, 0] - 0.5))
     snapshots = (
@@ -146,7 +148,7 @@ def _hours(H: int) -> FloatArray:
 
 def _sun(levels: int, H: int) -> FloatArray:
     """Units that the panels give (H, S, 1)."""
-    daylight = np.maximum(np.sin(np.pi * (_hours(H) - 6) / 12), 0)
+    daylight = np.maximum(cos_turns((_hours(H) - 12) / 24), 0)
     return np.asarray(daylight[:, None, None] * _SUN[np.arange(3 * levels) % 3][:, None])
 
 

@@ -1,9 +1,9 @@
-"""Gymnasium's FrozenLake on ice that thaws and freezes: reach the goal, keep out of the holes.
+"""Gymnasium's FrozenLake on ice that thaws and freezes: reach the goal, avoid the holes.
 
 Description
-    The lake of Gymnasium's FrozenLake-v1. In winter the ice is slippery and a step goes where it is
-    meant to in one of three cases only; in summer it always does. In between the two are mixed. The
-    goal stays where Gymnasium has it, or moves to another cell now and then.
+    The lake of Gymnasium's FrozenLake-v1. In winter the ice is slippery and only one step in three
+    goes in the chosen direction; in summer every step does. In between the two are mixed. The goal
+    is fixed as in Gymnasium, or moves to another cell from time to time.
 States
     Cells of the map, row by row from the top left, and one more, "over", where an ended episode
     stays.
@@ -16,11 +16,11 @@ Utility and threshold
     H - `risk` allows a probability `risk` of falling per episode.
 Drift
     Transitions, rewards and utilities: the slipperiness follows `cycles` cosine waves, winter
-    first. A reward or utility is an average over where a step may end, so it moves with the ice.
-    With `goal=moving` (or a list of cells, row and column) the goal moves `moves` times, from each
-    cell of its list to the next and round again. The threshold stays.
+    first. A reward or utility is an average over where a step may end, so it changes with the
+    ice. With `goal=moving` (or a list of cells, row and column) the goal moves `moves` times,
+    cyclically through its list of cells. The threshold is fixed.
 Knowledge
-    Some policy never falls, whatever the ice: `Slater(gamma)` with gamma up to `risk` holds.
+    Some policy never falls on any ice: `Slater(gamma)` with gamma up to `risk` holds.
 Budgets
     With the default options and M = 2000: B_P = 635, B_r = 97.98, B_g = 304.6, B_b = 0, gamma
     >= 0.1.
@@ -57,7 +57,7 @@ def build(
     goal: str | Sequence[Sequence[int]] = "fixed",
     moves: int = 3,
 ) -> DriftingCMDP:
-    """Return the lake; see the module for its description. `seed` is not used: nothing here is random."""
+    """Return the lake; see the module docstring. Nothing is random: `seed` is unused."""
     M = _check.integer("episodes", episodes)
     _check.choice("map_name", map_name, ("4x4", "8x8"))
     H = _check.integer("horizon", horizon, lower=2)
@@ -76,7 +76,7 @@ def build(
 
 
 def display(world: DriftingCMDP) -> Display:
-    """Return the lake from above: holes, goal, and where the best policy walks."""
+    """Return a map: holes, goal, and where the policies walk."""
     map_name = chosen(world, build, "map_name")
     goals = _goals(map_name, chosen(world, build, "goal"))
     each = shares(world.transition_path, 2 * len(goals)).reshape(world.M, len(goals), 2)
@@ -110,7 +110,7 @@ def dry_feet(step: Transition) -> float:
 
 
 def _goals(map_name: str, goal: str | Sequence[Sequence[int]]) -> list[tuple[int, int]]:
-    """Cells (row, column) that the goal is in, one after the other."""
+    """Cells (row, column) of the goal, in order."""
     if isinstance(goal, str):
         _check.choice("goal", goal, ("fixed", "moving"))
         return list(_GOALS[map_name][: 1 if goal == "fixed" else None])

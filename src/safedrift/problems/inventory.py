@@ -1,15 +1,15 @@
 """Stock a shelf at low cost while demand grows, jumps and falls back.
 
 Description
-    A shop orders one article every morning for the same day. What is asked for and not on the shelf
-    is lost. Every delivery costs a fee, and what is left overnight costs interest, so the cheap
-    shelf is often empty: the contract with the brand demands a service level. The brand becomes
-    popular slowly, then a campaign brings a shock, then demand falls back. An episode is a week of
+    A shop orders one article every morning for the same day. Demand that exceeds the stock is lost.
+    Every delivery costs a fee, and stock left overnight costs interest, so the cheapest shelf is
+    often empty: the contract with the brand requires a service level. The brand slowly becomes
+    popular, then a campaign brings a shock, then demand falls back. An episode is a week of
     `horizon` days.
 States
     Stock in the morning, 0 to `capacity`. A week starts with an empty shelf.
 Actions
-    Order 0, 1, ..., `largest` packs of `pack` pieces; what does not fit is not delivered.
+    Order 0, 1, ..., `largest` packs of `pack` pieces; pieces that do not fit are not delivered.
 Transitions
     y = min(x + `pack` a, `capacity`) pieces are on the shelf, demand D is drawn, and
     x' = max(y - D, 0). D is binomial: each of `customers` buys a piece with probability 0.2
@@ -21,18 +21,18 @@ Utility and threshold
     Service level: the share min(y, D)/D of the day's demand that is served, 1 if D = 0, on average
     over D. The threshold is `service` * H.
 Drift
-    Transitions, rewards and utilities, which all follow the distribution of D; the threshold stays.
-    Demand glides from quiet to popular in the first 60% of the episodes, jumps to the campaign for
-    15%, and glides back from popular to quiet in the rest.
+    Transitions, rewards and utilities, which all follow the distribution of D; the threshold is
+    fixed. Demand moves from quiet to popular in the first 60% of the episodes, jumps to the
+    campaign for 15%, and moves back from popular to quiet in the rest.
 Knowledge
     Ordering as much as possible every day serves almost everybody: the Slater gap is smallest
     during the campaign, 0.699 with the default options: `Slater(0.69)`. With other options,
-    `sd.optima(world).gamma` tells.
+    see `sd.optima(world).gamma`.
 Budgets
     With the default options and M = 2000: B_P = 73.63, B_r = 44.88, B_g = 15.25, B_b = 0, gamma
     >= 0.6993.
 Source
-    Made up; the textbook periodic-review model with lost sales and a service constraint.
+    Invented; the textbook periodic-review model with lost sales and a service constraint.
 Version
     0
 """
@@ -52,6 +52,7 @@ from safedrift.display import (
     last_peak,
     shares,
 )
+from safedrift.kernels.sums import product
 from safedrift.models import DriftingCMDP, TabularCMDP
 from safedrift.models.outcomes import binomial, certain, outcomes
 
@@ -71,16 +72,16 @@ def build(
     horizon: int = 7,
     service: float = 0.9,
 ) -> DriftingCMDP:
-    """Return the shelf; see the module for its description. `seed` is not used: nothing here is random.
+    """Return the shelf; see the module docstring. Nothing is random: `seed` is unused.
 
     Parameters
     ----------
     customers
-        Who may come on a day, and buy one piece each.
+        Number of customers a day, who buy at most one piece each.
     capacity
         Places on the shelf: S = capacity + 1.
     pack, largest
-        Pieces in a pack and most packs in a delivery: A = largest + 1.
+        Pieces per pack and largest number of packs per delivery: A = largest + 1.
     service
         Required service level on average over the week, in (0, 1).
     """
@@ -103,10 +104,10 @@ def build(
 
 
 def display(world: DriftingCMDP) -> Display:
-    """Return the shelf as its keeper sees it: stock, deliveries and lost sales over the week."""
+    """Return stock, deliveries and lost sales over the week."""
     customers, pack = (chosen(world, build, name) for name in ("customers", "pack"))
     weights = shares(world.transition_path, len(_BUY))
-    grown = int(_GROWTH * world.M) - 1  # before the campaign: after it, a learner has to forget
+    grown = int(_GROWTH * world.M) - 1  # before the campaign, which a learner has to forget
     snapshots = (
         Snapshot("quiet", world.M - 1), Snapshot("popular", max(grown, 0)),
         Snapshot("campaign", last_peak(weights[:, 2])),
@@ -115,8 +116,8 @@ def display(world: DriftingCMDP) -> Display:
     y = np.minimum(x + pack * np.arange(world.A), world.S - 1)
     D = np.arange(customers + 1)
     chance = np.stack([binomial(D, customers, share) for share in _BUY])
-    missed = np.maximum(D - y[..., None], 0) @ chance.T  # (S, A, 3)
-    lost = np.stack([missed @ weights[snapshot.episode] for snapshot in snapshots])
+    missed = product(np.maximum(D - y[..., None], 0), chance.T)  # (S, A, 3)
+    lost = np.stack([product(missed, weights[snapshot.episode]) for snapshot in snapshots])
     shape = (world.H, world.S, world.A)
     return Display(
         snapshots,
@@ -128,7 +129,7 @@ def display(world: DriftingCMDP) -> Display:
                 "lost sales, pieces", np.broadcast_to(lost[:, None], (len(snapshots), *shape))
             ),
         ),
-        step="day of the week",
+        step="day of the week (from 0)",
     )
 
 
@@ -144,7 +145,7 @@ def _day(
     left = y - sold
     money = _MARGIN * sold - _HOLDING * left - _DELIVERY * (order > 0)[:, None]
     served = np.where(D > 0, sold / np.maximum(D, 1), 1.0)
-    return left, chance, money @ chance, (served @ chance).clip(0, 1)
+    return left, chance, product(money, chance), product(served, chance).clip(0, 1)
 
 
 def _demand(M: int) -> FloatArray:

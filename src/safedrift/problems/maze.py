@@ -2,8 +2,8 @@
 
 Description
     A robot starts at the bottom of a small maze. A target above a row of hazards pays while the
-    robot stands on it. The short way leads across the hazards, the safe way around them. Every so
-    often the target moves.
+    robot stands on it. The short path crosses the hazards, the safe path avoids them. The
+    target moves from time to time.
 States
     Cells of a `size` x `size` grid, row by row from the top left.
 Actions
@@ -15,8 +15,8 @@ Utility and threshold
     1 for every step that does not start on a hazard. The threshold H - `hazard_budget` allows
     `hazard_budget` expected hazard steps per episode.
 Drift
-    Rewards only: the target jumps to another place `moves` times, evenly spread. Transitions,
-    utilities and threshold stay.
+    Rewards only: the target jumps to another place `moves` times, evenly spaced. Transitions,
+    utilities and threshold are fixed.
 Knowledge
     The constraint does not drift, so its local budgets are zero: `LocalBudgets()`. Staying at the
     bottom is safe, so `Slater(gamma)` with gamma up to almost `hazard_budget` holds too.
@@ -24,7 +24,7 @@ Budgets
     With the default options and M = 2000: B_P = 0, B_r = 101.8, B_g = 0, B_b = 0, gamma >=
     0.4981.
 Source
-    Made up; the motivating example "collision avoidance in a maze with a moving target" of the
+    Invented; the motivating example "collision avoidance in a maze with a moving target" of the
     paper.
 Version
     0
@@ -55,7 +55,7 @@ def build(
     hazard_budget: float = 0.5,
     moves: int = 3,
 ) -> DriftingCMDP:
-    """Return the maze; see the module for its description. `seed` is not used: nothing here is random."""
+    """Return the maze; see the module docstring. Nothing is random: `seed` is unused."""
     size = _check.integer("size", size, lower=4)
     H = _check.integer("horizon", horizon, lower=size)
     M = _check.integer("episodes", episodes)
@@ -66,7 +66,7 @@ def build(
     P, hazard, start, targets = _layout(size, slip)
     S = size * size
     costs = np.broadcast_to(hazard[None, None, :, None], (1, H, S, 4)).astype(np.float64)
-    utilities, thresholds = from_costs(costs, np.array([hazard_budget]), H)
+    utilities, thresholds = from_costs(costs, np.array([hazard_budget]))
     transitions = np.broadcast_to(P, (H, S, 4, S))
     scenarios = []
     for target in targets:
@@ -79,7 +79,7 @@ def build(
 
 
 def display(world: DriftingCMDP) -> Display:
-    """Return the maze from above: hazards, target, and where the robot spends its time."""
+    """Return a map: hazards, target, and where the robot spends its time."""
     names = ("target top", "target left", "target right")
     weights = shares(world.reward_path, len(names))
     seen = [n for n in range(len(names)) if weights[:, n].any()]

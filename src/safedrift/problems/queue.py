@@ -3,8 +3,8 @@
 Description
     A counter is open for `horizon` half hours a day. In every half hour its manager decides whether
     the door is open and how fast the counter works. Fast service costs energy and overtime, and
-    customers who are let in and then wait are angry. Traffic has a profile over the day, and it
-    is normal, slack or rushed for weeks, until it suddenly changes. An episode is a day.
+    waiting customers are angry. Traffic has a profile over the day, and it is normal, slack or
+    rushed for weeks, until it suddenly changes. An episode is a day.
 States
     0 to `capacity` customers in the queue. A day starts with a quarter of the places taken.
 Actions
@@ -18,20 +18,20 @@ Reward
     0.75 times the probability that a customer is served, plus 0.25 if the service is slow:
     throughput minus energy, shifted to [0, 1].
 Utility and threshold
-    1 - x/`capacity`. By Little's law the queue length is what customers wait. The threshold
-    (1 - `waiting`) H allows a queue of `waiting` * `capacity` on average over the day.
+    1 - x/`capacity`. By Little's law the queue length is proportional to the waiting time. The
+    threshold (1 - `waiting`) H allows a queue of `waiting` * `capacity` on average over the day.
 Drift
     Transitions only, and abruptly: the regime changes `changes` times, normal, slack, normal, rush
-    and so on. Rewards, utilities and threshold stay.
+    and so on. Rewards, utilities and threshold are fixed.
 Knowledge
-    A closed door and fast service empty the queue: whatever the regime, since nobody comes in, the
-    Slater gap is 1.083 with the default options: `Slater(1.08)`. With other options,
-    `sd.optima(world).gamma` tells.
+    A closed door and fast service empty the queue. With the door closed all regimes are equal, so
+    the Slater gap is 1.083 with the default options: `Slater(1.08)`. With other options,
+    see `sd.optima(world).gamma`.
 Budgets
     With the default options and M = 2000: B_P = 55.57, B_r = 0, B_g = 0, B_b = 0, gamma >=
     1.083.
 Source
-    Made up; the textbook problem of controlled admission and service rate.
+    Invented; the textbook problem of controlled admission and service rate.
 Version
     0
 """
@@ -50,6 +50,7 @@ from safedrift.display import (
     last_peak,
     shares,
 )
+from safedrift.kernels.elementary import cos_turns
 from safedrift.models import DriftingCMDP, Successors, TabularCMDP, drift
 from safedrift.models.outcomes import certain, outcomes
 
@@ -70,7 +71,7 @@ def build(
     waiting: float = 0.15,
     changes: int = 5,
 ) -> DriftingCMDP:
-    """Return the counter; see the module for its description. `seed` is not used: nothing here is random.
+    """Return the counter; see the module docstring. Nothing is random: `seed` is unused.
 
     Parameters
     ----------
@@ -79,7 +80,7 @@ def build(
     waiting
         Allowed length of the queue on average over the day, as a share of the capacity.
     changes
-        How often the regime changes, evenly spread.
+        Number of changes of the regime, evenly spaced.
     """
     M, H = _check.integer("episodes", episodes), _check.integer("horizon", horizon)
     capacity = _check.integer("capacity", capacity, lower=2)
@@ -98,7 +99,7 @@ def build(
 
 
 def display(world: DriftingCMDP) -> Display:
-    """Return the counter as its manager sees it: the queue, the door and the pace over the day."""
+    """Return the queue, the door and the pace of service over the day."""
     by_place = shares(world.transition_path, len(_ORDER))
     weights = np.stack([by_place[:, np.array(_ORDER) == kind].sum(axis=1) for kind in _TRAFFIC], 1)
     seen = [n for n in range(len(_TRAFFIC)) if weights[:, n].any()]
@@ -116,14 +117,14 @@ def display(world: DriftingCMDP) -> Display:
             Quantity("door open, share of days", np.broadcast_to(_OPEN, shape)),
             Quantity("fast service, share of days", np.broadcast_to(1 - _SLOW, shape)),
         ),
-        step="half hour since opening",
+        step="half hours since opening",
     )  # fmt: skip
 
 
 def _profile(H: int) -> np.ndarray:
     """Arrivals over the day (H,), relative to noon."""
     hour = (np.arange(H) + 0.5) / H
-    return np.asarray(_QUIET + (1 - _QUIET) * np.sin(np.pi * hour))
+    return np.asarray(_QUIET + (1 - _QUIET) * cos_turns((hour - 0.5) / 2))
 
 
 def _transitions(capacity: int, arrival: np.ndarray, H: int) -> Successors:

@@ -1,14 +1,14 @@
 """Random worlds that meet a prescribed Slater gap and prescribed variation budgets.
 
 Description
-    None: for tests and studies that need a world of given sizes, drift and difficulty.
+    For tests and studies that need a world of given sizes, drift and difficulty.
 States, actions
     `states`, `actions`, without meaning.
 Reward, utility and threshold
     Uniform in [0, 1]. Each episode's thresholds are set so that the Slater gap is exactly `gamma`.
 Drift
     Base world and `scenarios` - 1 others; P, r and g follow the path of the chosen builder. The
-    others are pulled towards the base until the budgets B_P, B_r, B_g are as asked.
+    others are moved towards the base to give the requested budgets B_P, B_r, B_g.
 Knowledge
     `Slater(gamma)` holds with equality in every episode.
 Budgets
@@ -20,7 +20,7 @@ Version
     0
 
 How the gap is met exactly. Let π̄ maximise Σ_k V_g,k and set b_k = V_g,k(π̄) - gamma. For any π, the
-least slack is gamma + min_k (V_g,k(π) - V_g,k(π̄)) ≤ gamma + Σ_k (V_g,k(π) - V_g,k(π̄))/K ≤ gamma.
+smallest slack is gamma + min_k (V_g,k(π) - V_g,k(π̄)) ≤ gamma + Σ_k (V_g,k(π) - V_g,k(π̄))/K ≤ gamma.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ def build(
     B_P, B_r, B_g
         Total variation budgets in the paper's norms; None leaves the scenarios as drawn.
     successors
-        How many states follow each pair; None allows all.
+        Number of successors of each pair; None allows all states.
     weights : array (M, scenarios)
-        A path of your own instead of `drift`.
+        Your own path instead of `drift`.
     """
     M = _check.integer("episodes", episodes)
     N = _check.integer("scenarios", scenarios)

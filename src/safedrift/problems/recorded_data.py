@@ -1,7 +1,7 @@
-"""Recorded series that live in other packages: found, read and spread over the episodes.
+"""Data files of other packages: located, read and spread over the episodes.
 
-A package is located, never imported: importing some of them reads every table they have, and needs
-more than they say they need.
+A package is located but not imported: importing some of them reads all their tables and needs
+undeclared dependencies.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def day_of_episode(episodes: int, days: int, episodes_per_day: int | None) -> In
     """Return the recorded day (M,) of every episode.
 
     Without a number of episodes per day, the record is spread evenly over all episodes, once from
-    beginning to end. With a number it starts again when it is over.
+    beginning to end. With a number the record is repeated when it ends.
     """
     if episodes_per_day is None:
         return np.arange(episodes) * days // episodes

@@ -9,8 +9,8 @@ States
 Actions
     0 wait, 1 work carefully, 2 work fast.
 Transitions
-    A running machine breaks with probability p = `wear` when it works fast. What is broken stays
-    broken.
+    A running machine breaks with probability p = `wear` when it works fast. A broken machine
+    stays broken.
 Reward
     Of a running machine: 0 waiting, c = `careful` working carefully, 1 working fast. Of a broken
     one: 0.
@@ -18,9 +18,9 @@ Utility and threshold
     1 for every step on a running machine. The threshold b = `uptime` is the expected number of such
     steps.
 Drift
-    None: P, r, g and b stay.
+    None: P, r, g and b are fixed.
 Knowledge
-    Who never works fast breaks nothing: `Slater(H - uptime)` holds with equality, 0.5 with the
+    Never working fast breaks nothing: `Slater(H - uptime)` holds with equality, 0.5 with the
     default options. All budgets are zero: `LocalBudgets()` holds too.
 Closed form
     For a price μ of uptime, fast work with n steps to go is worth 1 - c now and costs p times the
@@ -34,7 +34,7 @@ Closed form
 Budgets
     With the default options and M = 2000: B_P = 0, B_r = 0, B_g = 0, B_b = 0, gamma >= 0.5.
 Source
-    Made up.
+    Invented.
 Version
     0
 """
@@ -58,7 +58,7 @@ def build(
     careful: float = 0.5,
     uptime: float | None = None,
 ) -> DriftingCMDP:
-    """Return the shop; see the module for its description. `seed` is not used: nothing here is random.
+    """Return the shop; see the module docstring. Nothing is random: `seed` is unused.
 
     Parameters
     ----------

@@ -1,38 +1,38 @@
-"""Gymnasium's Taxi in rain and at changing fares: deliver passengers on little fuel.
+"""Gymnasium's Taxi with rain and changing fares: deliver passengers on little fuel.
 
 Description
     The town of Gymnasium's Taxi-v4. A passenger waits at one of four ranks and wants to go to
-    another; the taxi stands there, or with `start=anywhere` on any square. In rain a move goes
-    astray, to either side, in one of five cases, unless a wall is in its way. Fares depend on where
-    the passenger wants to go, and the dear quarter of the town changes in the course of the day.
-    Fuel is short: not every ride is worth it.
+    another. The taxi starts there, or with `start=anywhere` on any square. In rain one move in five
+    slips to either side, unless a wall is in the way. Fares depend on the destination, and the
+    expensive quarter of the town changes during the day. Fuel is limited: not every ride is worth
+    it.
 States
     500: position of the taxi (5 x 5), where the passenger is (red, green, yellow, blue rank, or on
     board), where the passenger wants to go; and one more, "over", where an ended episode stays.
 Actions
     0 south, 1 north, 2 east, 3 west, 4 pick up, 5 drop off.
 Reward
-    The fare for the drop-off at the destination, which ends the episode: 1 in the dear quarter,
-    `fare` in the others, less a share `haste` of it for every step before. Gymnasium's charges for
-    time and for illegal pick-ups are not rewards here: time is limited by H, and a useless pick-up
-    is a way to stand still.
+    The fare for the drop-off at the destination, which ends the episode: 1 in the expensive
+    quarter, `fare` in the others, less a share `haste` of it for every step before. Gymnasium's
+    penalties for time and for illegal pick-ups are left out: time is limited by H, and a useless
+    pick-up means waiting.
 Utility and threshold
-    1 for every step that burns no fuel; a move (0 to 3) burns one unit, whether or not it leads
-    anywhere. The threshold H - `fuel` allows `fuel` moves per episode on average.
+    1 for every step that burns no fuel; a move (0 to 3) burns one unit, even against a
+    wall. The threshold H - `fuel` allows `fuel` moves per episode on average.
 Drift
-    Transitions: rain comes and goes in `cycles` waves, rain first. Rewards: the dear quarter is
-    red, green, yellow and blue in turn, once per wave. Both change at `levels` moments of a wave
-    and not in between, so that a long run has few different worlds. Utilities and threshold stay.
+    Transitions: rain comes and goes in `cycles` waves, rain first. Rewards: the expensive quarter
+    is red, green, yellow and blue in turn, once per wave. Both change only at `levels` moments of
+    a wave, so that a long run has few different worlds. Utilities and threshold are fixed.
 Knowledge
-    To stand still burns nothing: `Slater(gamma)` with gamma up to `fuel` holds. A fare takes half a
-    dozen right actions in a row, and there are 500 states: this is a hard world. PROPD-PPO with its
-    default constants finds hardly any fare within 100,000 episodes.
+    Waiting burns nothing: `Slater(gamma)` with gamma up to `fuel` holds. A fare takes half a dozen
+    correct actions in a row, and there are 500 states, so this world is hard. PROPD-PPO with its
+    default constants finds almost no fare within 100,000 episodes.
 Budgets
     With the default options and M = 2000: B_P = 420.8, B_r = 52.86, B_g = 0, B_b = 0, gamma >= 5.
 Source
     The transition tables of Gymnasium's Taxi-v4, after T. G. Dietterich, "Hierarchical
-    Reinforcement Learning with the MAXQ Value Function Decomposition", JAIR 13 (2000), which has a
-    variant with fuel, too.
+    Reinforcement Learning with the MAXQ Value Function Decomposition", JAIR 13 (2000), which also
+    has a variant with fuel.
 Version
     0
 """
@@ -57,6 +57,7 @@ from safedrift.display import (
     last_peak,
     shares,
 )
+from safedrift.kernels.elementary import cos_turns
 from safedrift.models import DriftingCMDP
 
 RANKS = (0, 4, 20, 23)  # squares, row by row: red, green, yellow, blue
@@ -77,7 +78,7 @@ def build(
     levels: int = 8,
     start: str = "rank",
 ) -> DriftingCMDP:
-    """Return the town; see the module for its description. `seed` is not used: nothing here is random."""
+    """Return the town; see the module docstring. Nothing is random: `seed` is unused."""
     M = _check.integer("episodes", episodes)
     H = _check.integer("horizon", horizon, lower=2)
     fuel = _check.positive("fuel", fuel, upper=H, closed=False)
@@ -90,7 +91,7 @@ def build(
     _check.choice("start", start, ("rank", "anywhere"))
     scenarios = [
         from_table(
-            "Taxi-v4", H, no_fuel, H - fuel, reward=partial(fare_of, dear=quarter, fare=fare),
+            "Taxi-v4", H, no_fuel, H - fuel, reward=partial(fare_of, expensive=quarter, fare=fare),
             reward_range=(0.0, 1.0), is_rainy=quarter == 0,
         )
         for quarter in range(QUARTERS)
@@ -101,8 +102,8 @@ def build(
         for cmdp in scenarios
     ]
     phase = np.floor(levels * (cycles * np.arange(M) / M % 1)) / levels  # of the wave, in [0, 1)
-    rain = 0.5 + 0.5 * np.cos(2 * np.pi * phase)
-    weather = np.zeros((M, QUARTERS))  # rain is the ground of scenario 0, the others are dry
+    rain = 0.5 + 0.5 * cos_turns(phase)
+    weather = np.zeros((M, QUARTERS))  # only scenario 0 has rain
     weather[:, 0], weather[:, 1] = rain, 1 - rain
     return DriftingCMDP(
         scenarios,
@@ -114,7 +115,7 @@ def build(
 
 
 def display(world: DriftingCMDP) -> Display:
-    """Return a ride as the driver sees it: passenger on board, delivered, fuel burnt."""
+    """Return the share of passengers on board and delivered, and the fuel burnt."""
     weather = shares(world.transition_path, QUARTERS)[:, :2]
     snapshots = (
         Snapshot("rain", last_peak(weather[:, 0])),
@@ -126,12 +127,12 @@ def display(world: DriftingCMDP) -> Display:
     over = state == world.S - 1
     aboard = (state // QUARTERS % (1 + QUARTERS) == QUARTERS) & ~over
     moves = (np.arange(world.A) < MOVES) & ~over
-    dear = shares(world.reward_path, QUARTERS)
+    expensive = shares(world.reward_path, QUARTERS)
     return Display(
         snapshots,
         (
             Drifting("weather", ("rain", "dry"), weather),
-            Drifting("dear quarter", ("red", "green", "yellow", "blue"), dear),
+            Drifting("expensive quarter", ("red", "green", "yellow", "blue"), expensive),
         ),
         (
             Quantity("passenger on board, share", np.broadcast_to(aboard.astype(float), shape)),
@@ -151,11 +152,11 @@ def no_fuel(step: Transition) -> float:
     return 0.0 if step.action < MOVES else 1.0
 
 
-def fare_of(step: Transition, *, dear: int, fare: float) -> float:
-    """What the passenger pays for the right drop-off: more where the destination is dear."""
+def fare_of(step: Transition, *, expensive: int, fare: float) -> float:
+    """Fare for the right drop-off: 1 in the expensive quarter, else `fare`."""
     if step.reward != DELIVERED:
         return 0.0
-    return 1.0 if step.state % QUARTERS == dear else fare
+    return 1.0 if step.state % QUARTERS == expensive else fare
 
 
 def _at_the_rank(initial: FloatArray) -> FloatArray:

@@ -2,9 +2,9 @@
 
 Description
     From six in the morning to ten in the evening a thermostat decides every two hours how much to
-    heat. Energy costs money, and a room that is too cold or too hot is no place to live. The air
-    outside is cold, cool or mild, in shares that change with the seasons and that nobody tells the
-    thermostat. An episode is a day.
+    heat. Energy costs money, and the room should be neither too cold nor too hot. The air outside
+    is cold, cool or mild, in shares that change with the seasons and are unknown to the thermostat.
+    An episode is a day.
 States
     The temperature of the room, a continuous number: x = 0 is 10 °C, x = 1 is 26 °C. A frost guard
     and open windows keep it between the two. A day starts at 18 °C.
@@ -14,22 +14,22 @@ Reward
     The share of the power that is saved: 1, 1/2, 0.
 Utility and threshold
     Comfort of the room at temperature T: exp(-(T - 20 °C)²/(2 (2 °C)²)), which is 1 at 20 °C and
-    0.61 at 18 °C and 22 °C. The threshold asks for `comfort` on average over the day,
+    0.61 at 18 °C and 22 °C. The threshold requires `comfort` on average over the day,
     b = `comfort` * H.
 Drift
     Transitions only: the temperature two hours later has density Σ_i θ_i p_i, with p_i known for
-    cold, cool and mild air. The shares θ swing from cold over cool to mild and back within `period`
-    episodes. Rewards, utilities and threshold stay.
+    cold, cool and mild air. The shares θ go from cold over cool to mild and back within `period`
+    episodes. Rewards, utilities and threshold are fixed.
 Knowledge
     The Slater gap lies between 0.85 and 1.05 with the default options: `Slater(0.8)` holds in every
-    episode. With other options, `sd.optima(world).gamma` tells.
+    episode. With other options, see `sd.optima(world).gamma`.
 Budgets
     With the default options and M = 2000: B_P = 181, B_r = 0, B_g = 0, B_b = 0, gamma >=
     0.8673.
 Source
-    Made up. The room is one heat store: in two hours it loses 12% of its difference to the air
+    Invented. The room is one heat store: in two hours it loses 12% of its difference to the air
     outside, which has -4 °C, 4 °C or 12 °C, and full power adds 5 °C. Frost guard and windows bend
-    the sum T into 18 °C + 8 °C tanh((T - 18 °C)/8 °C). The rest is a normal error of spread 1 °C.
+    the sum T into 18 °C + 8 °C tanh((T - 18 °C)/8 °C). Noise is normal with spread 1 °C.
 Version
     0
 """
@@ -43,6 +43,7 @@ import numpy as np
 from safedrift import _check
 from safedrift._check import FloatArray, IntArray
 from safedrift.display import Display, Drifting, Quantity, Snapshot, last_peak
+from safedrift.kernels.elementary import exp, tanh
 from safedrift.models import LinearKernelCMDP, drift, linear_kernel_on_box
 from safedrift.models.box import BaseDensity, mixture, truncated_normal
 
@@ -53,7 +54,7 @@ _OUTSIDE = (-4.0, 4.0, 12.0)  # °C of cold, cool and mild air
 _LOSS = 0.12  # of the difference to outside, per step
 _HEAT = 5.0  # °C per step at full power
 _SPREAD = 1.0  # °C
-_BEST, _WIDTH = 20.0, 2.0  # °C of the most comfortable room, and how far from it is still good
+_BEST, _WIDTH = 20.0, 2.0  # °C: most comfortable temperature, width of the comfort curve
 
 
 def build(
@@ -66,14 +67,14 @@ def build(
     nodes: int = 32,
     rule: str = "gauss-legendre",
 ) -> LinearKernelCMDP:
-    """Return the room; see the module for its description. `seed` is not used: nothing here is random.
+    """Return the room; see the module docstring. Nothing is random: `seed` is unused.
 
     Parameters
     ----------
     comfort
         Required on average over the day, in (0, 1).
     period
-        Episodes of a year; a quarter of all episodes by default.
+        Episodes per year; a quarter of all episodes by default.
     nodes, rule
         Of the quadrature, "gauss-legendre" or "uniform" (which needs 64 nodes).
     """
@@ -94,7 +95,7 @@ def build(
 
 
 def display(world: LinearKernelCMDP) -> Display:
-    """Return a day as those in the room feel it: temperature, heating and comfort."""
+    """Return temperature, heating and comfort over the day."""
     names = ("cold", "cool", "mild")
     air = world.theta[:, 0]
     snapshots = [Snapshot(f"{name} air", last_peak(air[:, n])) for n, name in enumerate(names)]
@@ -121,7 +122,7 @@ def display(world: LinearKernelCMDP) -> Display:
 
 
 def _comfort(T: FloatArray) -> FloatArray:
-    return np.asarray(np.exp(-0.5 * ((T - _BEST) / _WIDTH) ** 2))
+    return exp(-0.5 * ((T - _BEST) / _WIDTH) ** 2)
 
 
 def _air(outside: float) -> BaseDensity:
@@ -133,7 +134,7 @@ def _mean(outside: float, x: FloatArray, a: IntArray) -> FloatArray:
     T = _LOWEST + _RANGE * x
     after = T + _LOSS * (outside - T) + _HEAT * _POWER[a]
     away = (after - _LOWEST) / _RANGE - 0.5  # from the middle of the box
-    return np.asarray(0.5 + 0.5 * np.tanh(2 * away))
+    return np.asarray(0.5 + 0.5 * tanh(2 * away))
 
 
 def _features(x: FloatArray, a: IntArray) -> FloatArray:

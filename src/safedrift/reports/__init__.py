@@ -1,5 +1,5 @@
-"""Seeing it: pages made from stored results."""
+"""HTML pages of stored runs, and pictures of worlds. Nothing is simulated or solved here."""
 
-from safedrift.reports.page import write_page
+from safedrift.reports.page import report
 
-__all__ = ["write_page"]
+__all__ = ["report"]

@@ -1,7 +1,7 @@
-"""One run as one self-contained HTML page: what happened, key figures, plots, parameters.
+"""A run as a self-contained HTML page: headline, key figures, plots, parameters.
 
-The page is a function of the stored `Run` alone. plotly.js stands inline once, and the page's own
-security policy forbids it to load anything.
+The page depends on the stored `Run` only. It contains plotly.js, and its content security policy
+forbids loading anything.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from pathlib import Path
 from plotly.io import to_html
 from plotly.offline import get_plotlyjs
 
-from safedrift.reports.certificate_section import LEMMA_STYLE, lemmas
+from safedrift.reports.certificate_section import LEMMA_STYLE, lemma_section
 from safedrift.reports.html import math, table
 from safedrift.reports.plots import MOST_MARKS, MOST_POINTS, Plot, all_plots
-from safedrift.reports.summary_text import key_figures, sentence, setting, settings
+from safedrift.reports.summary_text import configuration, flatten, headline, key_figures
 from safedrift.results.run import Run
 from safedrift.theory.certificates import Certificates
 
-__all__ = ["write_page"]
+__all__ = ["report"]
 
 
-def write_page(run: Run, path: str | Path, certificates: Certificates | None = None) -> Path:
+def report(run: Run, path: str | Path, certificates: Certificates | None = None) -> Path:
     """Write the page of a run and return its path.
 
-    Missing folders are made. An old page is replaced only once the new one is complete.
+    Missing folders are created. An existing page is replaced only when the new one is complete.
 
     Parameters
     ----------
     run
-        What `simulate` returned or `Run.from_parquet` read.
+        From `simulate` or `Run.from_parquet`.
     path
-        Of the page, e.g. "maze.html".
+        Path of the page, e.g. "maze.html".
     certificates
-        What `run.certify()` returned: adds a section on the paper's lemmas.
+        From `run.certify()`; adds a section on the paper's lemmas.
     """
     path = Path(path)
     text = _page(run, certificates)
@@ -50,12 +50,13 @@ def write_page(run: Run, path: str | Path, certificates: Certificates | None = N
 
 
 def _page(run: Run, certificates: Certificates | None) -> str:
-    title = escape(f"{run.info.get('problem') or 'run'}: {run.info['agent']}")
+    manifest = run.manifest
+    title = escape(f"{manifest.problem or 'run'}: {manifest.learner.name}")
     notes = "\n".join(f'<p class="note">{escape(note)}</p>' for note in run.notes())
     figures = [(label, value, math(text)) for label, value, text in key_figures(run)]
-    parameters = [map(escape, row) for row in settings(run.info)]
-    remark = _THINNED if run.episodes.size > MOST_POINTS else ""
-    proofs = "" if certificates is None else lemmas(certificates)
+    parameters = [map(escape, row) for row in flatten(manifest.model_dump())]
+    remark = _DOWNSAMPLED if run.episodes.size > MOST_POINTS else ""
+    proofs = "" if certificates is None else lemma_section(certificates)
     plots = "\n".join(_section(i, plot, remark) for i, plot in enumerate(all_plots(run)))
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -69,8 +70,8 @@ def _page(run: Run, certificates: Certificates | None) -> str:
 </head>
 <body>
 <h1>{title}</h1>
-<p class="quiet">{escape(setting(run))}</p>
-<p class="lead">{escape(sentence(run))}</p>
+<p class="quiet">{escape(configuration(run))}</p>
+<p class="lead">{escape(headline(run))}</p>
 {notes}
 {table(("Figure", "Value", "Definition"), figures)}
 <p class="quiet">{_GUIDE}</p>
@@ -96,12 +97,15 @@ def _section(number: int, plot: Plot, remark: str) -> str:
     )
 
 
-_THINNED = f" Lines are thinned to {MOST_POINTS:,} points; the extremes of every stretch stay."
+_DOWNSAMPLED = (
+    f" Lines are downsampled to {MOST_POINTS:,} points; the minimum and maximum of every segment "
+    "are kept."
+)
 
 _GUIDE = (
-    "In the plots, drag to zoom and double-click to go back; all of them follow. Faint vertical "
-    "lines are restarts of the policy (solid) and of the window (dotted), left out if there are "
-    f"more than {MOST_MARKS}."
+    "Episodes count from 0. Drag to zoom, double-click to zoom out; all plots zoom together. "
+    "Faint vertical lines mark restarts of the policy (solid) and of the window (dotted); they are "
+    f"not drawn if there are more than {MOST_MARKS}."
 )
 
 _POLICY = (
@@ -137,7 +141,7 @@ summary { font-size: 1.15rem; font-weight: 600; cursor: pointer; }
 }
 """
 
-# Zooming one plot moves the episode axis of all. On touch screens a drag scrolls the page instead.
+# Zooming one plot zooms all. On touch screens, dragging scrolls the page instead.
 _LINK = """
 const plots = [...document.querySelectorAll(".js-plotly-plot")];
 let following = false;

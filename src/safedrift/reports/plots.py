@@ -1,7 +1,7 @@
-"""What a page shows: dynamic regret, violation, utility, multipliers and drift over the episodes.
+"""The plots of a page: dynamic regret, violation, utility, multipliers and drift per episode.
 
-A line of many points is thinned to the lowest and the highest value of each stretch, so that no
-extreme is lost.
+Episodes count from 0. A long line is downsampled to the minimum and maximum of each segment, so
+that no extreme is lost.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from safedrift._check import FloatArray, IntArray
-from safedrift.reports.summary_text import counted
+from safedrift.reports.summary_text import episodes_label
 from safedrift.results.run import Run
 
-__all__ = ["MOST_MARKS", "MOST_POINTS", "Plot", "all_plots", "thin", "trailing_mean"]
+__all__ = ["MOST_MARKS", "MOST_POINTS", "Plot", "all_plots", "downsample", "trailing_mean"]
 
 MOST_POINTS = 2000  # per line
-MOST_MARKS = 60  # restarts of a kind drawn across a plot; more would hide the curves
+MOST_MARKS = 60  # restart lines of each kind in a plot; more would hide the curves
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart.
 BLUE, ORANGE, GREEN, PURPLE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9"
@@ -30,24 +30,24 @@ BLACK, GREY, FAINT = "#222222", "#767676", "#D0D5DB"
 # ---------------------------------------------------------------- lines
 
 
-def thin(values: FloatArray, most: int = MOST_POINTS) -> IntArray:
-    """Return the indices, at most `most`, at which a line is drawn.
+def downsample(values: FloatArray, most: int = MOST_POINTS) -> IntArray:
+    """Return the indices, at most `most`, of the points that are drawn.
 
-    A longer line is cut into equal stretches; each keeps its lowest and its highest value. Both
-    ends stay.
+    A longer line is cut into segments of equal length; each keeps its minimum and its maximum. Both
+    ends are kept.
     """
     n = values.size
     if n <= most:
         return np.arange(n)
     size = -(-n // (most // 2 - 1))
-    stretches = np.pad(values, (0, -n % size), mode="edge").reshape(-1, size)
-    start = size * np.arange(len(stretches))
-    kept = (start + stretches.argmin(axis=1), start + stretches.argmax(axis=1), [0, n - 1])
+    segments = np.pad(values, (0, -n % size), mode="edge").reshape(-1, size)
+    start = size * np.arange(len(segments))
+    kept = (start + segments.argmin(axis=1), start + segments.argmax(axis=1), [0, n - 1])
     return np.unique(np.concatenate(kept))
 
 
 def trailing_mean(values: FloatArray, window: int) -> FloatArray:
-    """Return the mean of the last `window` values up to each one; of fewer at the start."""
+    """Return the mean of the last `window` values at each index; of fewer at the start."""
     sums = np.concatenate(([0.0], np.cumsum(values)))
     end = np.arange(1, values.size + 1)
     start = np.maximum(end - window, 0)
@@ -55,17 +55,17 @@ def trailing_mean(values: FloatArray, window: int) -> FloatArray:
 
 
 def _smoothing(run: Run) -> tuple[int, str]:
-    """Window of the moving average, a hundredth of the run, and its name."""
+    """Window of the moving average, a hundredth of the run, and its label."""
     window = max(2, run.episodes.size // 100)
-    return window, f"mean of the last {window:,} {counted(run)}"
+    return window, f"mean of the last {window:,} {episodes_label(run)}"
 
 
 def _line(
     run: Run, values: FloatArray, name: str, colour: str, dash: str = "solid", opacity: float = 1
 ) -> go.Scatter:
-    kept = thin(values)
+    kept = downsample(values)
     return go.Scatter(
-        x=run.episodes[kept] + 1,
+        x=run.episodes[kept],
         y=values[kept],
         name=name,
         mode="lines" if kept.size > 1 else "markers",
@@ -79,7 +79,7 @@ def _pairs(
     run: Run, first: tuple[str, FloatArray], second: tuple[str, FloatArray], dash: str
 ) -> list[go.Scatter]:
     """Lines of two (name, values (n, K)), a colour per constraint, the second dashed."""
-    K = run.utility.shape[1]
+    K = run.manifest.sizes.K
     colours = (BLUE, ORANGE, GREEN, PURPLE, SKY)
     return [
         _line(run, values[:, k], name + _of(run, k), colours[k % len(colours)], style)
@@ -89,23 +89,37 @@ def _pairs(
 
 
 def _of(run: Run, k: int) -> str:
-    return "" if run.utility.shape[1] == 1 else f", constraint {k + 1}"
+    return "" if run.manifest.sizes.K == 1 else f", constraint {k + 1}"
 
 
-def _restarts(run: Run) -> tuple[range, range]:
-    """Episodes, from 1, that open an L-block and a W-block, measured or not."""
-    M, parameters = run.info["sizes"]["M"], run.info["parameters"]
-    L, W = parameters["improvement"]["L"], parameters["evaluation"]["W"]
-    return range(1, M + 1, L), range(1, M + 1, W)
+def _events(run: Run) -> dict[str, IntArray]:
+    """Episodes of each event that the learner's trace marks (its boolean columns), by name.
+
+    Periodic restarts are known in every episode, others where episodes were measured.
+    """
+    found = {
+        name: run.episodes[values]
+        for name, values in run.trace.items()
+        if values.dtype == bool and values.ndim == 1
+    }
+    periods = run.manifest.learner.settings.get("forgetting", {})
+    if periods.get("kind") == "Periodic":
+        every = {"policy_restart": periods["L"], "window_restart": periods["W"]}
+        found |= {name: np.arange(0, run.manifest.sizes.M, n) for name, n in every.items()}
+    return found
+
+
+_DASHES = {"policy_restart": "solid", "window_restart": "dot"}
 
 
 def _layout(run: Run, **more: object) -> dict[str, Any]:
-    """Style of all plots; restarts are faint vertical lines."""
+    """Common style of the plots; restarts are faint vertical lines."""
     marks = [
         {"type": "line", "x0": m, "x1": m, "y0": 0, "y1": 1, "yref": "paper", "layer": "below",
          "line": {"color": FAINT, "width": 1, "dash": dash}}
-        for starts, dash in zip(_restarts(run), ("solid", "dot"), strict=True)
-        for m in (starts[1:] if len(starts) <= MOST_MARKS else ())
+        for name, starts in _events(run).items()
+        for dash in [_DASHES.get(name, "dash")]
+        for m in (starts[starts > 0].tolist() if len(starts) <= MOST_MARKS else ())
     ]  # fmt: skip
     return {
         "template": "plotly_white",
@@ -123,7 +137,7 @@ def _layout(run: Run, **more: object) -> dict[str, Any]:
 
 
 class Plot(NamedTuple):
-    """A figure with its heading and the caption that defines what it shows."""
+    """A figure, its title, and a caption that defines what it shows."""
 
     title: str
     caption: str
@@ -131,16 +145,18 @@ class Plot(NamedTuple):
 
 
 def all_plots(run: Run) -> Iterator[Plot]:
-    """Yield the plots of a page from top to bottom; those that need a model only where it is."""
-    if not run.truth_known:
+    """Yield the plots of a page from top to bottom; without a model, only what was observed."""
+    if not run.truth.known:
         yield from observed_plots(run)
         return
     yield _regret(run)
     yield _violation(run)
     yield _each_regret(run)
-    for k in range(run.utility.shape[1]):
+    for k in range(run.manifest.sizes.K):
         yield _utility(run, k)
-    yield _multipliers(run)
+    if "mu" in run.trace:
+        yield _multipliers(run)
+    yield from _other_traces(run)
     yield _drift(run)
 
 
@@ -152,7 +168,7 @@ def _plot(run: Run, title: str, unit: str, caption: str, lines: list[go.Scatter]
 
 def _episode_axis(run: Run) -> dict[str, Any]:
     title = {"text": "episode", "standoff": 6}
-    return {"title": title, "range": [0.5, run.info["sizes"]["M"] + 0.5], "tickformat": ",d"}
+    return {"title": title, "range": [-0.5, run.manifest.sizes.M - 0.5], "tickformat": ",d"}
 
 
 def _regret(run: Run) -> Plot:
@@ -179,92 +195,121 @@ def _violation(run: Run) -> Plot:
 
 
 def _each_regret(run: Run) -> Plot:
-    window, words = _smoothing(run)
+    window, label = _smoothing(run)
     lines = [
-        _line(run, trailing_mean(run.regret, window), f"learner, {words}", BLUE),
+        _line(run, trailing_mean(run.regret, window), f"learner, {label}", BLUE),
         _line(run, trailing_mean(run.baseline_regret, window), "uniform policy", GREY, "dash"),
     ]
     caption = (
-        f"V_r*[m] − V_r[π_m, m], {words}, and the same of the uniform policy; zero is as good as "
-        "the best safe policy, below zero is more reward than a safe policy can earn."
+        f"V_r*[m] − V_r[π_m, m], {label}, and the same of the uniform policy; at zero the learner "
+        "is as good as the best safe policy; below zero it earns more than any safe policy can."
     )
     return _plot(run, "Regret per episode", "reward", caption, lines)
 
 
 def _utility(run: Run, k: int) -> Plot:
-    window, words = _smoothing(run)
+    window, label = _smoothing(run)
     lines = [
-        _line(run, run.utility[:, k], "each episode", SKY, opacity=0.5),
-        _line(run, trailing_mean(run.utility[:, k], window), words, BLUE),
-        _line(run, run.baseline_utility[:, k], "uniform policy", GREY, "dash"),
-        _line(run, run.thresholds[:, k], "threshold b", ORANGE, "dash"),
+        _line(run, run.outcome.utility[:, k], "each episode", SKY, opacity=0.5),
+        _line(run, trailing_mean(run.outcome.utility[:, k], window), label, BLUE),
+        _line(run, run.truth.baseline_utility[:, k], "uniform policy", GREY, "dash"),
+        _line(run, run.truth.thresholds[:, k], "threshold b", ORANGE, "dash"),
     ]
     caption = (
-        "V_g[π_m, m], the expected utility of the policy played, and the threshold b_m that it has "
-        "to reach in the long run; an episode below the threshold is unsafe."
+        "V_g[π_m, m], the expected utility of the policy played, and the threshold b_m that it "
+        "must reach in the long run; an episode below the threshold is unsafe."
     )
     return _plot(run, f"Utility and threshold{_of(run, k)}", "utility", caption, lines)
 
 
 def _multipliers(run: Run) -> Plot:
-    lines = _pairs(run, ("μ", run.mu), ("μ*", run.optimal_mu), "dash")
+    lines = _pairs(run, ("μ", run.trace["mu"]), ("μ*", run.truth.optimal_mu), "dash")
     caption = (
         "μ_m, the learner's price for a unit of missing utility, and μ*[m] = −∂V_r*[m]/∂b_m, the "
-        "optimal one: reward lost per unit by which the threshold rises."
+        "optimal price: reward lost per unit increase of the threshold."
     )
     return _plot(run, "Multiplier", "reward per utility", caption, lines)
 
 
 def _drift(run: Run) -> Plot:
-    """One row per kind of drift, the restarts below, all over one episode axis."""
+    """One row per kind of drift and one for the restarts, with a shared episode axis."""
     rows = {
-        "transitions P": run.drift_P, "rewards r": run.drift_r, "utilities g": run.drift_g,
-        "thresholds b": run.drift_b, "optimal policy π*": run.drift_star,
+        "transitions P": run.truth.drift_P, "rewards r": run.truth.drift_r, "utilities g": run.truth.drift_g,
+        "thresholds b": run.truth.drift_b, "optimal policy π*": run.truth.drift_star,
     }  # fmt: skip
-    policy, window = _restarts(run)
-    restarts = f"restarts: policy every {policy.step:,} episodes, window every {window.step:,}"
-    figure = make_subplots(6, 1, shared_xaxes=True, subplot_titles=[*rows, restarts])
+    events = _events(run)
+    last = len(rows) + bool(events)
+    titles = [*rows, *([_events_title(run)] if events else [])]
+    figure = make_subplots(last, 1, shared_xaxes=True, subplot_titles=titles)
     for i, (name, change) in enumerate(rows.items(), start=1):
         figure.add_trace(_line(run, change, name, BLUE), i, 1)
     figure.update_traces(line_shape="vh")  # a change belongs to the gap before its episode
-    figure.add_traces([_ticks(window, "window"), _ticks(policy, "policy")], 6, 1)
-    figure.update_layout(_layout(run, height=640, showlegend=False))
+    for name, starts in reversed(events.items()):
+        figure.add_trace(_ticks(starts, name.removesuffix("_restart")), last, 1)
+    figure.update_layout(_layout(run, height=110 * last - 20, showlegend=False))
     figure.update_annotations(x=0, xanchor="left", font_size=13)
     figure.update_xaxes(_episode_axis(run) | {"title": None})
-    figure.update_xaxes(_episode_axis(run), row=6)
+    figure.update_xaxes(_episode_axis(run), row=last)
     figure.update_yaxes(rangemode="tozero", nticks=4)
     caption = (
         "Change since the last measured episode: Σ_h ‖ΔP_h‖₂, Σ_h ‖Δr_h‖₂, Σ_h ‖Δg_h‖₂ (in a "
         "linear-kernel world, of their coefficients θ) and |Δb| (both summed over constraints), "
-        "Σ_h max_x ‖Δπ*_h(·|x)‖₁; below, the episodes in which the policy (every L) and the window "
-        "(every W) start afresh."
+        "Σ_h max_x ‖Δπ*_h(·|x)‖₁."
     )
-    return Plot("Drift and restarts", caption, figure)
+    if events:
+        caption += " Bottom row: the episodes in which the learner restarts, or reports an event."
+    return Plot("Drift and restarts" if events else "Drift", caption, figure)
+
+
+def _events_title(run: Run) -> str:
+    periods = run.manifest.learner.settings.get("forgetting", {})
+    if periods.get("kind") == "Periodic":
+        L, W = periods["L"], periods["W"]
+        return f"restarts: policy every {L:,} episodes, window every {W:,}"
+    return "restarts and events"
+
+
+_SHOWN = ("mu", "estimated_reward", "estimated_utility", "at_cap")
+
+
+def _other_traces(run: Run) -> Iterator[Plot]:
+    """Yield a plot of every column of the trace that no other plot shows."""
+    colours = (BLUE, ORANGE, GREEN, PURPLE, SKY)
+    for name, values in run.trace.items():
+        if name in _SHOWN or values.dtype == bool:
+            continue
+        wide = values.reshape(len(values), -1).astype(np.float64)
+        lines = [
+            _line(run, column, name if wide.shape[1] == 1 else f"{name} {i + 1}", colours[i % 5])
+            for i, column in enumerate(wide.T)
+        ]
+        caption = f"{name}, as the learner shows it after each episode."
+        yield _plot(run, f"Learner: {name}", name, caption, lines)
 
 
 # ---------------------------------------------------------------- where the world has no model
 
 
 def observed_plots(run: Run) -> Iterator[Plot]:
-    """Yield what can be shown of episodes that were only observed; all of it is noisy."""
-    window, words = _smoothing(run)
-    line = _line(run, trailing_mean(run.reward, window), words, BLUE)
+    """Yield the plots of observed sums, which are noisy."""
+    window, label = _smoothing(run)
+    line = _line(run, trailing_mean(run.outcome.reward, window), label, BLUE)
     caption = (
-        f"Sum of the rewards of an episode, scaled to [0, 1] per step, {words}. There is no model "
-        "to compare it with."
+        f"Sum of the rewards of an episode, scaled to [0, 1] per step, {label}. Without a model "
+        "there is no optimum to compare it with."
     )
     yield _plot(run, "Observed reward", "reward", caption, [line])
-    for k in range(run.utility.shape[1]):
+    for k in range(run.manifest.sizes.K):
         lines = [
-            _line(run, trailing_mean(run.utility[:, k], window), words, BLUE),
-            _line(run, run.thresholds[:, k], "threshold b", ORANGE, "dash"),
+            _line(run, trailing_mean(run.outcome.utility[:, k], window), label, BLUE),
+            _line(run, run.truth.thresholds[:, k], "threshold b", ORANGE, "dash"),
         ]
         caption = (
-            f"Sum of the utilities of an episode, {words}, and the threshold b_m that its "
-            "expectation has to reach in the long run."
+            f"Sum of the utilities of an episode, {label}, and the threshold b_m that its "
+            "expectation must reach in the long run."
         )
         yield _plot(run, f"Observed utility and threshold{_of(run, k)}", "utility", caption, lines)
-    K = run.utility.shape[1]
+    K = run.manifest.sizes.K
     colours = (BLUE, ORANGE, GREEN, PURPLE, SKY)
     each = [(k, colours[k % len(colours)]) for k in range(K)]
     lines = [_line(run, run.violation[:, k], "CV(n)" + _of(run, k), colour) for k, colour in each]
@@ -273,15 +318,18 @@ def observed_plots(run: Run) -> Iterator[Plot]:
         "constraint is met in the long run."
     )
     yield _plot(run, "Observed long-run violation", "utility", caption, lines)
-    lines = [_line(run, run.mu[:, k], "μ" + _of(run, k), colour) for k, colour in each]
-    caption = "μ_m, the learner's price for a unit of missing utility."
-    yield _plot(run, "Multiplier", "reward per utility", caption, lines)
+    if "mu" in run.trace:
+        mu = run.trace["mu"]
+        lines = [_line(run, mu[:, k], "μ" + _of(run, k), colour) for k, colour in each]
+        caption = "μ_m, the learner's price for a unit of missing utility."
+        yield _plot(run, "Multiplier", "reward per utility", caption, lines)
+    yield from _other_traces(run)
 
 
-def _ticks(starts: range, row: str) -> go.Scatter:
-    shown = starts[:: -(-len(starts) // MOST_POINTS)]
+def _ticks(starts: IntArray, row: str) -> go.Scatter:
+    shown = starts[:: max(1, -(-len(starts) // MOST_POINTS))]
     return go.Scatter(
-        x=list(shown),
+        x=shown.tolist(),
         y=[row] * len(shown),
         name=row,
         mode="markers",

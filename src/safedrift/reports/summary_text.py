@@ -1,4 +1,4 @@
-"""What a page says: one sentence, key figures with their definitions, settings."""
+"""The text of a page: headline, key figures with their definitions, parameters."""
 
 from __future__ import annotations
 
@@ -10,61 +10,70 @@ import numpy as np
 from safedrift._check import FloatArray
 from safedrift.results.run import Run
 
-__all__ = ["counted", "key_figures", "sentence", "setting", "settings"]
+__all__ = ["configuration", "episodes_label", "flatten", "headline", "key_figures"]
 
-ROUNDING = 1e-9  # a shortfall up to this is none
-
-
-def setting(run: Run) -> str:
-    """Return mode, knowledge, seed and sizes in one line."""
-    info = run.info
-    known = dict(info["knowledge"])
-    told = ", ".join([str(known.pop("name")), *(f"{key} = {_number(known[key])}" for key in known)])
-    sizes = ", ".join(f"{name} = {size:,}" for name, size in info["sizes"].items())
-    return f"mode {info['parameters']['mode']} · knowledge {told} · seed {info['seed']} · {sizes}"
+ROUNDING = 1e-9  # a shortfall up to this counts as zero
 
 
-def sentence(run: Run) -> str:
-    """Say what happened in plain words."""
+def configuration(run: Run) -> str:
+    """Return mode and knowledge where the learner has them, seed and sizes, in one line."""
+    settings, parts = run.manifest.learner.settings, []
+    if "parameters" in settings:
+        parts.append(f"mode {settings['parameters']['mode']}")
+    if "knowledge" in settings:
+        known = dict(settings["knowledge"])
+        name = str(known.pop("name"))
+        figures = [f"{key} = {_number(known[key])}" for key in known]
+        parts.append(f"knowledge {', '.join([name, *figures])}")
+    sizes = ", ".join(f"{name} = {size:,}" for name, size in run.manifest.sizes)
+    return " · ".join([*parts, f"seed {run.manifest.seed}", sizes])
+
+
+def headline(run: Run) -> str:
+    """Return what happened, in two or three sentences."""
     found = run.summary()
-    if not run.truth_known:
+    if not run.truth.known:
         return (
-            f"In {found['sizes']['M']:,} episodes {found['agent']} earned "
+            f"In {found['sizes']['M']:,} episodes {found['learner']} earned "
             f"{_number(found['reward_per_episode'])} reward per episode, "
             f"{_number(found['last_tenth_reward_per_episode'])} in the last tenth of them. "
-        ) + " ".join(_observed_verdict(run, k) for k in range(run.utility.shape[1]))
+        ) + " ".join(_observed_verdict(run, k) for k in range(run.manifest.sizes.K))
     lost, uniform = found["dynamic_regret_per_episode"], found["uniform_regret_per_episode"]
     return (
-        f"In {found['sizes']['M']:,} episodes {found['agent']} {'lost' if lost >= 0 else 'gained'} "
+        f"In {found['sizes']['M']:,} episodes {found['learner']} {'lost' if lost >= 0 else 'gained'} "
         f"{_number(abs(lost))} reward per episode against the best safe policy of each episode; "
         f"the uniform policy {'loses' if uniform >= 0 else 'gains'} {_number(abs(uniform))}. "
-    ) + " ".join(_verdict(run, k) for k in range(run.utility.shape[1]))
+    ) + " ".join(_verdict(run, k) for k in range(run.manifest.sizes.K))
 
 
 def _verdict(run: Run, k: int) -> str:
-    """Say whether constraint `k` was met, in the long run and in single episodes."""
-    name = "The constraint" if run.utility.shape[1] == 1 else f"Constraint {k + 1}"
+    """Return whether constraint `k` was met, in the long run and in single episodes."""
+    name = "The constraint" if run.manifest.sizes.K == 1 else f"Constraint {k + 1}"
     violation, missed = run.summary()["violation_per_episode"][k], _missed(run)[k]
-    single = f"missed in {_percent(missed)} of the {counted(run)}"
+    single = f"missed in {_percent(missed)} of the {episodes_label(run)}"
     if violation > ROUNDING:
         by = _number(violation)
         return f"{name} was missed in the long run, by {by} utility per episode, and {single}."
     if missed:
         return f"{name} was met in the long run, though {single}."
-    return f"{name} was met in all {counted(run)}."
+    return f"{name} was met in all {episodes_label(run)}."
 
 
 def _observed_verdict(run: Run, k: int) -> str:
-    """Say whether constraint `k` was met, by the sums that were observed."""
-    name = "The constraint" if run.utility.shape[1] == 1 else f"Constraint {k + 1}"
+    """Return whether the observed sums meet constraint `k`."""
+    name = "The constraint" if run.manifest.sizes.K == 1 else f"Constraint {k + 1}"
     violation = run.summary()["violation_per_episode"][k]
-    got, asked = _close(float(run.utility[:, k].mean()), float(run.thresholds[:, k].mean()))
+    utility, thresholds = run.outcome.utility[:, k], run.truth.thresholds[:, k]
+    got, required = _close(float(utility.mean()), float(thresholds.mean()))
     met = "met" if violation <= ROUNDING else "missed"
-    return f"{name} was {met} in the long run: {got} utility per episode observed, {asked} asked."
+    return (
+        f"{name} was {met} in the long run: {got} utility per episode observed, "
+        f"{required} required."
+    )
 
 
 def _close(one: float, other: float) -> tuple[str, str]:
-    """Two numbers with as many digits as it takes to tell them apart."""
+    """Two numbers with enough digits to tell them apart."""
     for digits in range(3, 9):
         texts = (f"{one:.{digits}g}", f"{other:.{digits}g}")
         if texts[0] != texts[1]:
@@ -77,15 +86,15 @@ def _missed(run: Run) -> FloatArray:
     return np.asarray((run.shortfall > ROUNDING).mean(axis=0))
 
 
-def counted(run: Run) -> str:
-    """Return the word for the episodes that shares and means are taken over."""
-    return "measured episodes" if run.info["measure_every"] > 1 else "episodes"
+def episodes_label(run: Run) -> str:
+    """Return what the episodes are called that shares and means are taken over."""
+    return "measured episodes" if run.manifest.measure_every > 1 else "episodes"
 
 
 def key_figures(run: Run) -> list[tuple[str, str, str]]:
-    """Return rows (figure, value, definition); several values are one per constraint."""
+    """Return rows (figure, value, definition); with several constraints, one value for each."""
     found = run.summary()
-    if not run.truth_known:
+    if not run.truth.known:
         return _observed_figures(found)
     rows = [
         ("Dynamic regret DR(M)", _number(found["dynamic_regret"]),
@@ -96,20 +105,19 @@ def key_figures(run: Run) -> list[tuple[str, str, str]]:
         ("… last tenth", _number(found["last_tenth_regret_per_episode"]),
          "mean of V_r*[m] − V_r[π_m, m] over the last tenth of the episodes"),
         ("… uniform policy", _number(found["uniform_regret_per_episode"]),
-         "mean of V_r*[m] − V_r[uniform, m]: what it costs to learn nothing"),
+         "mean of V_r*[m] − V_r[uniform, m]: regret without learning"),
         ("Long-run violation CV(M)", _number(found["violation"]),
          "[Σ_m (b_m − V_g[π_m, m])]₊: missing utility; safe episodes make up for unsafe ones"),
         ("Violation per episode", _number(found["violation_per_episode"]), "CV(M) / M"),
         ("… positive part", _number(found["positive_violation_per_episode"]),
          "Σ_m [b_m − V_g[π_m, m]]₊ / M: safe episodes do not make up for unsafe ones"),
         ("… last tenth", _number(found["last_tenth_shortfall_per_episode"]),
-         "mean of b_m − V_g[π_m, m] over the last tenth of the episodes; negative is a margin"),
+         "mean of b_m − V_g[π_m, m] over the last tenth of the episodes; negative if above b"),
         ("Episodes that miss", "; ".join(map(_percent, _missed(run))),
          "share of the episodes with V_g[π_m, m] < b_m"),
         ("Smallest Slater gap", _number(found["smallest_slater_gap"]),
-         "min_m max_π min_k (V_{g,k}[π, m] − b_{m,k}): room in the tightest episode"),
-        ("Estimates at their cap", _percent(found["estimates_at_cap"]),
-         "share of the learner's estimates at H − h + 1, last tenth; near 100% they say nothing"),
+         "min_m max_π min_k (V_{g,k}[π, m] − b_{m,k}): largest slack in the tightest episode"),
+        *_trace_figures(found),
     ]  # fmt: skip
     cost = found["discretisation"]
     if cost is not None:
@@ -118,13 +126,13 @@ def key_figures(run: Run) -> list[tuple[str, str, str]]:
             ("Grid error", f"{_number(cost['regret'])}; {_number(cost['utility'])}",
              f"largest change of V_r* − V_r and of V_g when {coarse} nodes per direction become "
              f"{fine}, in {len(cost['episodes'])} episodes picked at random (others may be worse): "
-             "the states fill a box, the figures above are exact for its nodes")
+             "states are continuous, and the figures above are exact for the grid of nodes")
         )  # fmt: skip
     return rows
 
 
 def _observed_figures(found: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """The rows that need no model."""
+    """The rows that do not need a model."""
     return [
         ("Observed reward per episode", _number(found["reward_per_episode"]),
          "mean of the sums of rewards, scaled to [0, 1] per step"),
@@ -134,10 +142,20 @@ def _observed_figures(found: dict[str, Any]) -> list[tuple[str, str, str]]:
          "[Σ_m (b_m − observed utility)]₊: missing utility; safe episodes make up for unsafe ones"),
         ("Violation per episode", _number(found["violation_per_episode"]), "CV(M) / M"),
         ("… last tenth", _number(found["last_tenth_shortfall_per_episode"]),
-         "mean of b_m − observed utility over the last tenth; negative is a margin"),
-        ("Estimates at their cap", _percent(found["estimates_at_cap"]),
-         "share of the learner's estimates at H − h + 1, last tenth; near 100% they say nothing"),
+         "mean of b_m − observed utility over the last tenth; negative if above b"),
+        *_trace_figures(found),
     ]  # fmt: skip
+
+
+def _trace_figures(found: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Rows about the learner's own trace, where it has them."""
+    share = found["last_tenth_trace"].get("at_cap")
+    if share is None:
+        return []
+    meaning = (
+        "share of the learner's estimates at H − h + 1, last tenth; near 100% they are vacuous"
+    )
+    return [("Estimates at their cap", _percent(share), meaning)]
 
 
 def _number(value: float | list[float]) -> str:
@@ -151,17 +169,17 @@ def _percent(share: float) -> str:
     return f"{100 * share:.3g}%"
 
 
-def settings(data: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield nested settings as rows (dotted name, value)."""
+def flatten(data: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield nested data as rows (dotted name, value)."""
     for key, value in data.items():
         if isinstance(value, dict) and value:
-            yield from settings(value, f"{prefix}{key}.")
+            yield from flatten(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", _brief(value)
 
 
 def _brief(value: object, most: int = 6) -> str:
-    """Return a setting as text, a long array by its first entries and its shape."""
+    """Return a value as text; of a long array, the first entries and the shape."""
     if not isinstance(value, list):
         return "none" if value is None or value == {} else str(value)
     if not value:

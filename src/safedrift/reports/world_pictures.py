@@ -1,4 +1,7 @@
-"""A world in one picture: what drifts, what safety costs, and what its trade would recognise."""
+"""A world in one picture: what drifts, what safety costs, and what happens in a few episodes.
+
+Everything that is drawn is computed before, by `sd.describe` and `experiments.snapshots`.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +13,17 @@ from typing import Any
 import numpy as np
 
 from safedrift._check import FloatArray
-from safedrift.display import Board, Drifting, Quantity
-from safedrift.experiments.snapshots import Snapshots, expected_quantity, representative_snapshots
-from safedrift.models import DriftingWorld
+from safedrift.display import Board, Drifting, Quantity, Snapshots
 from safedrift.oracles import Description
-from safedrift.reports.plots import BLACK, BLUE, FAINT, GREEN, GREY, ORANGE, PURPLE, SKY, thin
+from safedrift.reports.plots import BLACK, BLUE, FAINT, GREEN, GREY, ORANGE, PURPLE, SKY, downsample
 
 __all__ = ["draw_world"]
 
 SIZE, DPI = (12.0, 8.0), 100  # inches, and pixels per inch
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY)
-AREAS = ("#BFD9EA", "#F2CDB0", "#BFE3D6", "#EBD3E0", "#DDDDDD")  # the colours of above, pale
-RARE = 0.01  # visits per episode that count as none
-WIDE = 45  # letters of a legend that need two rows
+AREAS = ("#BFD9EA", "#F2CDB0", "#BFE3D6", "#EBD3E0", "#DDDDDD")  # pale versions of COLOURS
+RARE = 0.01  # fewer visits per episode are drawn as none
+WIDE = 45  # a legend with more letters has two rows
 STYLE: dict[Any, Any] = {
     "font.size": 11.0, "axes.titlesize": 12.0, "axes.labelsize": 11.0, "legend.fontsize": 10.0,
     "axes.spines.top": False, "axes.spines.right": False, "text.color": BLACK,
@@ -30,26 +31,20 @@ STYLE: dict[Any, Any] = {
 }  # fmt: skip
 
 
-def draw_world(
-    world: DriftingWorld,
-    description: Description,
-    path: str | Path,
-    learned: FloatArray | None = None,
-) -> Path:
+def draw_world(description: Description, snapshots: Snapshots, path: str | Path) -> Path:
     """Draw a world as a PNG and return its path.
 
     Parameters
     ----------
     description
-        What `sd.describe(world)` found.
-    learned : (n, H, S, A), optional
-        Policies that a learner played in the n representative episodes of the world, to be drawn dashed;
-        see `experiments.snapshots.learned_policies`.
+        From `sd.describe(world)`.
+    snapshots
+        From `experiments.snapshots.representative_snapshots(world)`. Policies of a learner, if any,
+        are drawn dashed.
     """
     import matplotlib
     from matplotlib.figure import Figure
 
-    snapshots = representative_snapshots(world, learned)
     with matplotlib.rc_context(STYLE):
         figure: Any = Figure(figsize=SIZE, dpi=DPI, layout="constrained")
         figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08, hspace=0.04)
@@ -58,7 +53,7 @@ def draw_world(
         _draw_drift(left, snapshots, description)
         _draw_price(right, description)
         if snapshots.display.board is None:
-            _draw_lines(below, snapshots, world.H)
+            _draw_lines(below, snapshots)
         else:
             _draw_boards(below, snapshots, snapshots.display.board)
         _save(figure, path)
@@ -66,7 +61,7 @@ def draw_world(
 
 
 def _save(figure: Any, path: str | Path) -> None:
-    """Write a PNG of few colours: lines and areas need no more, and it is a third of the size."""
+    """Write a PNG with 256 colours, a third of the size of one with full colours."""
     from PIL import Image
 
     drawn = BytesIO()
@@ -80,7 +75,7 @@ def _save(figure: Any, path: str | Path) -> None:
 
 
 def _draw_drift(figure: Any, snapshots: Snapshots, description: Description) -> None:
-    """What drifts, and when the representative episodes are."""
+    """What drifts, and where the representative episodes are."""
     drifts = snapshots.display.drifts
     axes = np.atleast_1d(figure.subplots(len(drifts), 1, sharex=True))
     for ax, drift in zip(axes, drifts, strict=True):
@@ -88,13 +83,13 @@ def _draw_drift(figure: Any, snapshots: Snapshots, description: Description) -> 
         ax.set_xlim(0, max(description.sizes.M - 1, 1))
         for snapshot, colour in zip(snapshots.display.snapshots, cycle(COLOURS), strict=False):
             ax.axvline(snapshot.episode, color=colour, lw=1.6, ls=(0, (1, 1.2)))
-    told = f"{description.name}: what drifts" if description.name else "What drifts"
-    figure.suptitle(told, x=0.02, ha="left", fontsize=12)
+    title = f"{description.name}: what drifts" if description.name else "What drifts"
+    figure.suptitle(title, x=0.02, ha="left", fontsize=12)
     _episode_axis(axes[-1])
 
 
 def _draw_shares(ax: Any, drift: Drifting) -> None:
-    kept = np.unique(np.concatenate([thin(column, 600) for column in drift.values.T]))
+    kept = np.unique(np.concatenate([downsample(column, 600) for column in drift.values.T]))
     ax.stackplot(kept, drift.values[kept].T, labels=drift.names, colors=AREAS, step="post", lw=0)
     ax.set_ylim(0, 1)
     ax.set_yticks([0, 0.5, 1], ["0", "", "1"])
@@ -106,7 +101,7 @@ def _draw_shares(ax: Any, drift: Drifting) -> None:
 
 def _draw_levels(ax: Any, drift: Drifting) -> None:
     for name, column, colour in zip(drift.names, drift.values.T, cycle((BLACK, GREY))):
-        kept = thin(column, 600)
+        kept = downsample(column, 600)
         ax.plot(kept, column[kept], color=colour, label=name)
     ax.set_ylabel(drift.label)
     if len(drift.names) > 1:
@@ -121,8 +116,8 @@ def _draw_price(figure: Any, description: Description) -> None:
     mu = np.where(np.isfinite(description.multipliers), description.multipliers, np.nan)
     for k, column in enumerate(mu.T):
         mu_axes.step(x, column, where="post", color=COLOURS[k % len(COLOURS)], label=f"{k + 1}")
-    told = f"What safety costs: the constraint binds in {shares} of episodes"
-    figure.suptitle(told, x=0.02, ha="left", fontsize=12)
+    title = f"What safety costs: the constraint binds in {shares} of episodes"
+    figure.suptitle(title, x=0.02, ha="left", fontsize=12)
     mu_axes.set_ylabel("μ*, reward\nper utility")
     if len(mu.T) > 1:
         mu_axes.legend(title="constraint")
@@ -144,18 +139,18 @@ def _episode_axis(ax: Any) -> None:
 # ---------------------------------------------------------------- over the steps
 
 
-def _draw_lines(figure: Any, snapshots: Snapshots, H: int) -> None:
-    """One panel per quantity: solid the best safe policy, dashed the learner."""
+def _draw_lines(figure: Any, snapshots: Snapshots) -> None:
+    """One panel per quantity: the best safe policy solid, the learner dashed."""
     seen = snapshots.display
-    times = np.arange(1, H + 1) if seen.times is None else seen.times
+    times = np.arange(snapshots.best.shape[1]) if seen.times is None else seen.times
     panels = np.atleast_1d(figure.subplots(1, len(seen.quantities)))
-    for ax, quantity in zip(panels, seen.quantities, strict=True):
+    policies = [(snapshots.best_quantities, "-")]
+    if snapshots.learned_quantities is not None:
+        policies.append((snapshots.learned_quantities, "--"))
+    for i, (ax, quantity) in enumerate(zip(panels, seen.quantities, strict=True)):
         _draw_wanted(ax, quantity)
-        for measures, style in ((snapshots.best, "-"), (snapshots.learned, "--")):
-            if measures is None:
-                continue
-            lines = expected_quantity(quantity, measures)
-            for line, colour in zip(lines, cycle(COLOURS), strict=False):
+        for values, style in policies:
+            for line, colour in zip(values[i], cycle(COLOURS), strict=False):
                 ax.plot(times, line, style, color=colour, lw=2, marker="o", ms=3)
         ax.set_title(quantity.label)
         ax.set_xlabel(seen.step)
@@ -195,11 +190,11 @@ def _draw_legend(figure: Any, snapshots: Snapshots) -> None:
     figure.legend(handles=handles, loc="outside lower center", ncols=-(-len(handles) // rows))
 
 
-# ---------------------------------------------------------------- from above
+# ---------------------------------------------------------------- maps
 
 
 def _draw_boards(figure: Any, snapshots: Snapshots, board: Board) -> None:
-    """A map per representative episode, and one of the learner's: expected visits of every cell."""
+    """Maps of expected visits: a column per representative episode, a row per policy."""
     rows = [("best safe policy", snapshots.best)]
     if snapshots.learned is not None:
         rows.append(("PROPD-PPO", snapshots.learned))

@@ -1,5 +1,21 @@
 """Results: a run of any learner as data, in memory and on disk."""
 
+from safedrift.results.manifest import LearnerRecord, Manifest, SizesRecord
 from safedrift.results.run import Run
+from safedrift.results.storage import from_parquet, to_parquet
+from safedrift.results.summaries import notes, summary
+from safedrift.results.truth import Outcome, Truth, unknown_truth
 
-__all__ = ["Run"]
+__all__ = [
+    "LearnerRecord",
+    "Manifest",
+    "Outcome",
+    "Run",
+    "SizesRecord",
+    "Truth",
+    "from_parquet",
+    "notes",
+    "summary",
+    "to_parquet",
+    "unknown_truth",
+]

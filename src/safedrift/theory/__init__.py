@@ -3,7 +3,7 @@
 from safedrift.kernels.audit.memory import Transcript
 from safedrift.theory.audit import Audit
 from safedrift.theory.bound_terms import Constants, Term
-from safedrift.theory.certificate_rules import certificates
+from safedrift.theory.certificate_rules import evaluate_certificates
 from safedrift.theory.certificates import Certificate, Certificates, Form
 from safedrift.theory.explicit_bounds import Bound, Row, bounds, table
 from safedrift.theory.rates import Rate, crossover, rate
@@ -20,8 +20,8 @@ __all__ = [
     "Term",
     "Transcript",
     "bounds",
-    "certificates",
     "crossover",
+    "evaluate_certificates",
     "rate",
     "table",
 ]

@@ -1,7 +1,7 @@
 """Collect, chunk by chunk, what the certificates of a run are made of.
 
-An `Audit` is fed with transcripts of consecutive episodes. It solves each episode's CMDP for the
-optimal policy, hands both to the compiled checks (`kernels.audit.lemmas`) and keeps sums over the run, the
+An `Audit` takes transcripts of consecutive episodes. It solves each episode's CMDP for the optimal
+policy, hands both to the compiled checks (`kernels.audit.lemmas`) and keeps sums over the run, the
 smallest slack of every check with its place, and the distribution of the slacks. Its size does not
 grow with H, S and A times M: per check at most `BUCKETS` numbers are kept, each the smallest slack
 of consecutive episodes.
@@ -18,18 +18,19 @@ from safedrift import _check
 from safedrift._check import FloatArray
 from safedrift.kernels.audit import lemmas as loops
 from safedrift.kernels.audit import memory as kernels
-from safedrift.knowledge import Budgets, Slater, block_sums
-from safedrift.learners import PROPDPPO
-from safedrift.learners.propd_ppo.linear_parameters import Dimensions
+from safedrift.kernels.audit.draws import make_bets
+from safedrift.knowledge import Budgets, Dimensions, Slater, block_sums
+from safedrift.learners import PROPDPPO, Periodic
 from safedrift.models import DriftingWorld, LinearKernelCMDP
 from safedrift.oracles import optimal_policies, variation
+from safedrift.theory.draw_statistics import THRESHOLD, Returns
 
 __all__ = ["Audit", "Place", "Slacks"]
 
 BUCKETS = 4096
 
 
-# Of (h, x, a), how much is there to tell of a place; all by default.
+# How many of (h, x, a) the place of a check has; all by default.
 _DEPTH = dict.fromkeys((kernels.ELLIPTICAL, kernels.ELLIPTICAL + 1, kernels.PROJECTION), 1)
 _DEPTH |= {kernels.NORMALISED: 1}
 _DEPTH |= dict.fromkeys((kernels.DESCENT, kernels.DESCENT + 1), 2)
@@ -74,7 +75,7 @@ class Slacks:
 
 
 class Audit:
-    """What is known about a run after the episodes fed so far."""
+    """What is known about a run after the episodes added so far."""
 
     def __init__(
         self, world: DriftingWorld, agent: PROPDPPO, *, p: float = 0.05, noisy: bool = False
@@ -82,13 +83,16 @@ class Audit:
         box = getattr(world, "box", None)
         if box is not None:
             _check.fail("world", "one with finitely many states to be certified", "one on a box")
+        if not isinstance(agent.forgetting, Periodic):
+            allowed = "Periodic for certificates: the paper's lemmas are about periodic restarts"
+            _check.fail("the learner's forgetting", allowed, agent.forgetting)
         self.world, self.agent = world, agent
         self.p = _check.positive("p", p, upper=1.0, closed=False)
         self.noisy = _check.kind("noisy", noisy, bool)
         self.done = 0
         self.changes = 0  # episodes whose world differs from that of the episode before
         self.checks = [Slacks(world.M) for _ in range(kernels.COLUMNS)]
-        self.extra: dict[str, Slacks] = defaultdict(lambda: Slacks(world.M))
+        self.others: dict[str, Slacks] = defaultdict(lambda: Slacks(world.M))  # from optima, draws
         self.sums: dict[str, Any] = defaultdict(float)
         self.price = 1.0  # largest 1 + Σ_k μ_k
         self.largest_mu = 0.0  # largest Σ_k μ*_k
@@ -125,14 +129,10 @@ class Audit:
         P, r, g, b = (float(part.sum()) for part in self.drift)
         return Budgets(P, r, g, float(self.sums["star"]), b)
 
-    # ------------------------------------------------------------ feeding
+    # ------------------------------------------------------------ episodes
 
-    def feed(self, script: kernels.Transcript) -> tuple[FloatArray, FloatArray]:
-        """Take the transcript of the next B episodes.
-
-        Returns
-        -------
-        Exact values (B, 1+K) of their policies, and V_r* (B,).
+    def add_episodes(self, script: kernels.Transcript) -> FloatArray:
+        """Check the transcript of the next B episodes; return exact values (B, 1+K) of its policies.
         """
         script = self._checked(script)
         B = script.mu.shape[0]
@@ -144,28 +144,31 @@ class Audit:
         arrays, place = self.world.tables(episodes)
         place = np.asarray(place, np.int64)
         rewards = arrays.rewards[:, None]
-        settings = self.agent.settings
+        kind = kernels.AuditedLinear if self.linear else kernels.AuditedTables
+        forgetting = self.agent.forgetting
+        settings = kind(*self.agent.hyperparameters, L=forgetting.L, W=forgetting.W)
         if self.linear:
             loops.audit_linear(
                 arrays, rewards, self.agent.features, place, self.done, settings, script, truth,
-                self._ledger, self._work, out,
+                self._ledger, self._work, self.bets, out,
             )  # fmt: skip
         else:
             loops.audit_tables(
                 arrays, rewards, place, self.done, settings, script, truth, self._ledger,
-                self._work, out,
+                self._work, self.bets, out,
             )  # fmt: skip
         self._keep(out)
         self._add(script.mu, optima, out)
+        self._add_evidence(script, out)
         self.changes += int(truth.fresh[1:].sum() + (truth.fresh[0] and self.done > 0))
         self.done += B
-        return out.terms[:, kernels.VALUE], optima.value
+        return np.asarray(out.terms[:, kernels.VALUE])
 
     def _checked(self, script: kernels.Transcript) -> kernels.Transcript:
         """Refuse arrays that do not fit: compiled code would read past their ends."""
         _check.kind("script", script, kernels.Transcript)
         _, H, S, A, K = self.agent.sizes
-        C = self.agent.memory.v_start.size
+        C = self.agent.memory.values.v_start.size
         B = len(script.mu)
         shapes = {
             "policies": (B, H, S, A), "q": (B, C, H, S, A), "v_start": (B, C), "mu": (B, K),
@@ -193,7 +196,7 @@ class Audit:
     def _start(self) -> None:
         world, agent = self.world, self.agent
         H, S, A, K = world.H, world.S, world.A, world.K
-        C = agent.memory.v_start.size
+        C = agent.memory.values.v_start.size
         arrays, _ = world.tables(np.zeros(1, np.int64))
         entries, d1, d2 = arrays.states.size, 0, 0
         if self.dimensions is not None and agent.features is not None:
@@ -201,11 +204,13 @@ class Audit:
         mixed = arrays.transition_path.scenario.shape[1] > 1
         self._ledger = kernels.make_ledger(H, S, A, K, C, 0 if self.linear else entries, d1, d2)
         self._work = kernels.make_work(H, S, A, K, C, entries if mixed else 0, max(d1, d2))
+        self.bets = make_bets(H, S, A, K, entries, self.noisy)
+        self.returns = Returns(H, K)
         self._last: tuple[int, FloatArray] | None = None  # version and optimal policy
 
     def _drift_of_blocks(self) -> tuple[FloatArray, ...]:
         """What the lemmas add for drift inside each W-block, printed and repaired."""
-        world, W = self.world, self.agent.settings.W
+        world, W = self.world, self.agent.forgetting.W
         H = world.H
         l2, l1 = (
             (block_sums(v.P, W), block_sums(np.concatenate([v.r[:, None], v.g], axis=1), W))
@@ -267,27 +272,36 @@ class Audit:
             self.first_mu = mu[0].copy()
         sums["price2"] += float(((1 + total) ** 2).sum())
         sums["mu2"] = sums["mu2"] + (mu**2).sum(axis=0)
-        gap = b - out.fed  # b_m - V_g^m as the dual is told
+        gap = b - out.dual_signal  # b_m - V_g^m as the dual step takes it
         sums["gap"] = sums["gap"] + gap.sum(axis=0)
         sums["mu_gap"] = sums["mu_gap"] + (mu * gap).sum(axis=0)
         best = out.terms[:, kernels.OPTIMAL, 1:]
-        sums["mu_best"] = sums["mu_best"] + (mu * (best - out.fed)).sum(axis=0)
-        told = out.terms[:, kernels.ESTIMATE, 1:]
-        sums["mu_told"] = sums["mu_told"] + (mu * (best - told)).sum(axis=0)
-        sums["mu_short"] = sums["mu_short"] + (mu * (b - told)).sum(axis=0)
+        sums["mu_best"] = sums["mu_best"] + (mu * (best - out.dual_signal)).sum(axis=0)
+        estimate = out.terms[:, kernels.ESTIMATE, 1:]
+        sums["mu_missed"] = sums["mu_missed"] + (mu * (best - estimate)).sum(axis=0)
+        sums["mu_short"] = sums["mu_short"] + (mu * (b - estimate)).sum(axis=0)
         for name, term in (("iota", kernels.IOTA_OPTIMAL), ("block", kernels.BLOCK_STEP)):
             weighted = (mu * out.terms[:, term, 1:]).sum(axis=0)
             sums[f"mu_{name}"] = sums[f"mu_{name}"] + weighted
         # The printed dual step of episode m+1 pairs b_{m+1} with V_g^m (E5).
         after = np.minimum(np.arange(first, first + len(mu)) + 1, self.world.M - 1)
         moved = np.zeros_like(b)
-        if not self.agent.settings.lagged:
+        if not self.agent.hyperparameters.lagged:
             moved = np.abs(self.world.thresholds[after] - b)
         sums["moved"] = sums["moved"] + moved.sum(axis=0)
         sums["mu_moved"] = sums["mu_moved"] + (mu * moved).sum(axis=0)
         sums["best"] += float(optima.value.sum())
         sums["b"] = sums["b"] + b.sum(axis=0)
         self._add_slater(optima, b, out)
+
+    def _add_evidence(self, script: kernels.Transcript, out: kernels.Findings) -> None:
+        """What the draws say against the run (`theory.draw_statistics`)."""
+        found = self.returns.add(script.values.sum(axis=2), out.terms[:, kernels.VALUE])
+        for name, logs in zip(
+            ("actions", "successors", "signals", "returns"), (*out.evidence.T, found), strict=True
+        ):
+            slack = THRESHOLD - logs
+            self.others[name].add(self.done, slack, None, int((slack < 0).sum()))
 
     def _add_slater(self, optima: Any, b: FloatArray, out: kernels.Findings) -> None:
         """Lemma 1, and the lemmas on violation under the Slater condition."""
@@ -297,7 +311,7 @@ class Audit:
             bound = np.where(optima.gamma > 0, H / np.maximum(optima.gamma, 0.0), np.inf)
         known = np.isfinite(bound)
         slack = np.where(known, bound - total, np.inf)
-        self.extra["multiplier"].add(first, slack, None, int((slack < kernels.TOLERANCE).sum()))
+        self.others["multiplier"].add(first, slack, None, int((slack < kernels.TOLERANCE).sum()))
         C = self.weight
         if not np.isfinite(C):
             return
@@ -310,11 +324,11 @@ class Audit:
         ):
             # The optimum itself is known to 1e-9 only.
             broken = int((slack < kernels.TOLERANCE * (1 + C)).sum())
-            self.extra[name].add(first, slack, None, broken)
+            self.others[name].add(first, slack, None, broken)
         self.sums["delta"] += float(delta.sum())
         self.sums["weighted"] += float(left.sum())
 
     @property
     def weight(self) -> float:
         """C of the violation lemmas: χ, at least twice every optimal multiplier (Lemma 1)."""
-        return float(self.agent.settings.chi)
+        return float(self.agent.hyperparameters.chi)

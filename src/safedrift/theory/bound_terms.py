@@ -40,8 +40,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from safedrift.knowledge import Budgets
-from safedrift.learners.propd_ppo.linear_parameters import Dimensions
+from safedrift.knowledge import Budgets, Dimensions
 from safedrift.learners.propd_ppo.parameters import descent_constant
 
 __all__ = ["Constants", "Setting", "Steps", "Term", "regret_terms", "violation_terms"]

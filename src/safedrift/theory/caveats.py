@@ -1,4 +1,4 @@
-"""What stands against a bound: gaps of the proofs, and of the learner it is evaluated for."""
+"""Caveats of a bound: steps its proof lacks, and what in the learner it does not cover."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from safedrift.learners.propd_ppo.components import (
 from safedrift.learners.propd_ppo.parameters import Parameters, descent_constant
 from safedrift.theory.bound_terms import Constants, Setting
 
-__all__ = ["bonus_constant", "gaps"]
+__all__ = ["bonus_constant", "caveats_of"]
 
 
-def gaps(s: Setting, found: Parameters, knowledge: Knowledge, quantity: str) -> tuple[str, ...]:
+def caveats_of(s: Setting, found: Parameters, knowledge: Knowledge, quantity: str) -> tuple[str, ...]:
     """Reasons why DR or CV need not be below the bound, one sentence each."""
     against = (*_on_form(s, quantity), *_on_constants(s, found, quantity))
     against += _on_learner(s, found, quantity)

@@ -14,7 +14,6 @@ import numpy as np
 from safedrift.kernels.audit import memory as kernels
 from safedrift.kernels.audit.memory import (
     BLOCK_STEP,
-    ESTIMATE,
     IOTA_OPTIMAL,
     IOTA_PATH,
     MARTINGALE,
@@ -26,10 +25,11 @@ from safedrift.learners.propd_ppo.parameters import descent_constant
 from safedrift.theory.audit import Audit, Slacks
 from safedrift.theory.bound_terms import Constants, over
 from safedrift.theory.certificates import Certificate, Certificates, Form
+from safedrift.theory.draw_statistics import FALSE_ALARM, favourite
 from safedrift.theory.explicit_bounds import Bound, bounds
 from safedrift.theory.statements import IDS, statement
 
-__all__ = ["RELATIVE", "certificates"]
+__all__ = ["RELATIVE", "evaluate_certificates"]
 
 RELATIVE = 1e-8  # of an identity
 ROUNDING = 1e-9  # of an inequality, relative to the size of its terms
@@ -37,16 +37,19 @@ ROUNDING = 1e-9  # of an inequality, relative to the size of its terms
 Check = tuple[str, Form | None, Form | None, str]
 
 
-def certificates(audit: Audit) -> Certificates:
-    """Return the certificates of the run that `audit` was fed with."""
+def evaluate_certificates(audit: Audit) -> Certificates:
+    """Return the certificates of the run whose episodes were added to `audit`."""
     if audit.done < audit.world.M:
         raise ValueError(f"the audit must see all M = {audit.world.M} episodes; got {audit.done}")
     agent = audit.agent
     local = not isinstance(agent.knowledge, Slater)
     found = {}
-    for part in (_identities, _chance, _steps, _estimates, _policy, _dual, _optimum, _theorems):
+    rules = (
+        _identities, _draws, _chance, _steps, _estimates, _policy, _dual, _optimum, _theorems,
+    )  # fmt: skip
+    for part in rules:
         for id, printed, repaired, note in part(audit):
-            free = math.isinf(agent.settings.chi) if id == "dual-violation" else local
+            free = math.isinf(agent.hyperparameters.chi) if id == "dual-violation" else local
             said = statement(id, linear=audit.linear, local=free)
             found[id] = Certificate(
                 id, said.label, said.words, said.maths, said.kind, printed, repaired, said.erratum,
@@ -54,7 +57,7 @@ def certificates(audit: Audit) -> Certificates:
             )  # fmt: skip
     info = {
         "problem": audit.world.name, "sizes": agent.sizes._asdict(), "p": audit.p,
-        "setting": "linear kernel" if audit.linear else "tabular",
+        "false_alarm": FALSE_ALARM, "setting": "linear kernel" if audit.linear else "tabular",
         "knowledge": agent.knowledge.name, "mode": agent.parameters.mode,
     }  # fmt: skip
     return Certificates(tuple(found[id] for id in IDS), info)
@@ -67,8 +70,8 @@ def _residuals(audit: Audit, column: int) -> Form:
     """An identity of every episode."""
     kept = audit.checks[column]
     residual, quantiles = -kept.smallest + 0.0, kept.quantiles()
-    spread = None if quantiles is None else tuple(-q + 0.0 for q in reversed(quantiles))
-    return Form(residual <= RELATIVE, residual, spread, kept.place)
+    largest = None if quantiles is None else tuple(-q + 0.0 for q in reversed(quantiles))
+    return Form(residual <= RELATIVE, residual, largest, kept.place)
 
 
 def _equal(left: float, right: float, scale: float) -> Form:
@@ -107,7 +110,9 @@ def _identities(audit: Audit) -> Iterator[Check]:
         ("dual-step", kernels.DUAL),
         ("evaluation", kernels.EVALUATION),
         ("performance-difference", kernels.PERFORMANCE),
-        ("value-expansion", kernels.EXPANSION),
+        ("start-value", kernels.START),
+        ("possible-path", kernels.POSSIBLE),
+        ("observations", kernels.OBSERVATIONS),
     ):
         yield id, _residuals(audit, column), None, ""
     T, scale = audit.terms, float(audit.world.H * audit.world.M)
@@ -115,12 +120,27 @@ def _identities(audit: Audit) -> Iterator[Check]:
     errors = T[IOTA_OPTIMAL, 0] - T[IOTA_PATH, 0]
     parts = float(block + (own - block) + errors + T[MARTINGALE, 0])
     yield "regret-decomposition", _equal(audit.regret, parts, scale), None, ""
-    short = audit.total("b") - T[VALUE, 1:]
-    parts_g = audit.total("b") - T[ESTIMATE, 1:] - T[IOTA_PATH, 1:] + T[MARTINGALE, 1:]
-    forms = [_equal(float(x), float(y), scale) for x, y in zip(short, parts_g, strict=True)]
-    failing = [form for form in forms if not form.holds]
-    form = max(failing or forms, key=lambda form: form.slack if failing else abs(form.left or 0.0))
-    yield "violation-decomposition", form, None, ""
+
+
+def _draws(audit: Audit) -> Iterator[Check]:
+    """What the draws of the run say against it."""
+    for which, (id, name) in enumerate(
+        (
+            ("action-statistics", "actions"),
+            ("transition-statistics", "successors"),
+            ("signal-statistics", "signals"),
+            ("return-statistics", "returns"),
+        )
+    ):
+        if name == "signals" and not audit.noisy:
+            yield id, None, None, "signals are not noisy: `observations` compares them exactly"
+            continue
+        form = _slacks(audit.others[name])
+        note = f"an honest run fails with probability at most {FALSE_ALARM:g}"
+        if form is not None and not form.holds:
+            said = audit.returns.favourite() if name == "returns" else favourite(audit.bets, which)
+            note = f"best explained by {said}; {note}"
+        yield id, form, None, note
 
 
 def _chance(audit: Audit) -> Iterator[Check]:
@@ -134,9 +154,11 @@ def _chance(audit: Audit) -> Iterator[Check]:
 
 def _steps(audit: Audit) -> Iterator[Check]:
     """One mirror step, the mirror steps of one episode, one change of the world."""
-    M, H = audit.world.M, audit.world.H
-    yield "one-step-descent", *_both(audit, kernels.DESCENT, M * H), ""
-    yield "primal-step", *_both(audit, kernels.PRIMAL, M), ""
+    M, H, L = audit.world.M, audit.world.H, audit.agent.forgetting.L
+    steps = M - -(-M // L)  # a restart is no mirror step, and the last policy makes none
+    why = "" if steps else "there is no mirror step between two recorded policies"
+    yield "one-step-descent", *_both(audit, kernels.DESCENT, steps * H or 1), why
+    yield "primal-step", *_both(audit, kernels.PRIMAL, steps or 1), why
     forms = _both(audit, kernels.VISITATION, max(audit.changes * (H - 1), 1))
     why = "the world never changes" if audit.world.H > 1 else "with one step there is no next state"
     yield "visitation", *forms, "" if forms[0] else why
@@ -146,20 +168,20 @@ def _estimates(audit: Audit) -> Iterator[Check]:
     """Prediction errors, bonuses, potentials."""
     M, H, S, A, K = audit.agent.sizes
     places = float(M * H * S * A)
-    told = _confidence(audit)
-    yield "prediction-error", *_both(audit, kernels.PREDICTION, places * (1 + K)), told
-    yield "optimism", *_both(audit, kernels.OPTIMISM, places * K), told
+    covered = _confidence(audit)
+    yield "prediction-error", *_both(audit, kernels.PREDICTION, places * (1 + K)), covered
+    yield "optimism", *_both(audit, kernels.OPTIMISM, places * K), covered
     last = "" if H > 1 else "with one step there is no next state"
     forms = _both(audit, kernels.TRANSITIONS, max(places * (1 + K) * (H - 1) / H, 1.0))
-    yield "transition-bonus", *forms, last or told
-    yield "signal-bonus", *_both(audit, kernels.SIGNALS, places * (1 + K)), told
+    yield "transition-bonus", *forms, last or covered
+    yield "signal-bonus", *_both(audit, kernels.SIGNALS, places * (1 + K)), covered
     noise = _slacks(audit.checks[kernels.NORMALISED], max(float(M * (H - 1) * (1 + K)), 1.0))
     why = last if audit.linear else "Algorithm 3 regresses nothing"
-    yield "self-normalised", noise, None, told if noise else why
+    yield "self-normalised", noise, None, covered if noise else why
     which = "features φ^m of Algorithm 2" if audit.linear else "one-hot features, Λ = diag(n + λ)"
     sums = M * (H - 1) * (1 + K) if audit.linear else M * H
     forms = _both(audit, kernels.ELLIPTICAL, max(sums, 1))
-    lam = audit.agent.settings.lam
+    lam = audit.agent.hyperparameters.lam
     small = f"; lam = {lam:g}, where the lemma assumes at least 1" if lam < 1 else ""
     yield "elliptical-potential", *forms, which + small if forms[0] else last
     form = _slacks(audit.checks[kernels.PROJECTION], max(sums, 1))
@@ -185,8 +207,8 @@ def _policy(audit: Audit) -> Iterator[Check]:
     """Mirror steps and drift of the comparator, up to the regret before the dual step."""
     T, price, B = audit.terms, audit.price, audit.budgets
     M, H, _, A, _ = audit.agent.sizes
-    s = audit.agent.settings
-    alpha, L = s.alpha, s.L
+    s = audit.agent.hyperparameters
+    alpha, L = s.alpha, audit.agent.forgetting.L
     scale = float(H * M) * price
     norm = math.sqrt(audit.dimensions.d1) if audit.dimensions else 1.0
     B_l1, logs = float(audit.drift_l1.P.sum()), math.log(A)
@@ -204,7 +226,7 @@ def _policy(audit: Audit) -> Iterator[Check]:
     yield "comparator-drift", _sides(left, moved[0], scale), _sides(left, moved[1], scale), ""
     policy = (mirror[0] + turned[0] + moved[0], mirror[1] + turned[1] + price * moved[1])
     rest = _errors(audit) + float(T[MARTINGALE, 0])
-    priced = rest - float(audit.total("mu_told").sum())
+    priced = rest - float(audit.total("mu_missed").sum())
     forms = [_sides(audit.regret, right + priced, scale) for right in policy]
     yield "regret-chain", forms[0], forms[1], ""
     left = float(audit.total("mu_short").sum())
@@ -221,8 +243,8 @@ def _errors(audit: Audit) -> float:
 
 
 def _dual(audit: Audit) -> Iterator[Check]:
-    """The two dual lemmas, for V_g^m as the dual is told."""
-    s = audit.agent.settings
+    """The two dual lemmas, for V_g^m as the dual step takes it."""
+    s = audit.agent.hyperparameters
     M, H, _, _, K = audit.agent.sizes
     if s.eta == 0:
         for id in ("dual-regret", "dual-violation"):
@@ -247,7 +269,7 @@ def _dual(audit: Audit) -> Iterator[Check]:
 
 def _prices(audit: Audit, k: int, form: int, scale: float) -> Form:
     """Right minus left side as a function of the fixed price μ, at its minimum and on a grid."""
-    s = audit.agent.settings
+    s = audit.agent.hyperparameters
     M, H = audit.world.M, audit.world.H
     slope, paid = float(audit.total("gap")[k]), float(audit.total("mu_gap")[k])
     if form == 0:
@@ -275,7 +297,7 @@ def _prices(audit: Audit, k: int, form: int, scale: float) -> Form:
 
 def _optimum(audit: Audit) -> Iterator[Check]:
     """Lemma 1, and violation under the Slater condition."""
-    form = _slacks(audit.extra["multiplier"], audit.world.M)
+    form = _slacks(audit.others["multiplier"], audit.world.M)
     yield "multiplier-bound", form, None, "" if form else "no episode has a Slater gap"
     C, scale = audit.weight, float(audit.world.H * audit.world.M)
     why = ""
@@ -288,7 +310,7 @@ def _optimum(audit: Audit) -> Iterator[Check]:
         yield "slater-run", None, None, why
         return
     printed, repaired = (
-        _slacks(audit.extra[f"slater-{form}"], audit.world.M) for form in ("printed", "repaired")
+        _slacks(audit.others[f"slater-{form}"], audit.world.M) for form in ("printed", "repaired")
     )
     yield "slater-episode", printed, repaired, f"C = chi = {C:g}"
     short = float((audit.total("b") - audit.terms[VALUE, 1:]).sum())
@@ -308,21 +330,21 @@ def _theorems(audit: Audit) -> Iterator[Check]:
         return
     followed = Constants.followed(least, least)
     printed, repaired = (_bounds(audit, form, followed) for form in ("printed", "repaired"))
-    told = "constants follow from the learner's bonus (Constants.followed)"
+    source = "constants follow from the learner's bonus (Constants.followed)"
     scale = float(audit.world.H * audit.world.M)
     left = _errors(audit)
     forms = [_sides(left, _windowed(pair[0]), scale) for pair in (printed, repaired)]
-    yield ids[0], forms[0], forms[1], told
+    yield ids[0], forms[0], forms[1], source
     if isinstance(audit.agent.knowledge, Slater):
         yield ids[1], None, None, "stated for local budgets"
     else:
         left = float((-audit.terms[IOTA_PATH, 1:]).max())
         rights = [_windowed(pair[1], "utilities") for pair in (printed, repaired)]
-        yield ids[1], _sides(left, rights[0], scale), _sides(left, rights[1], scale), told
+        yield ids[1], _sides(left, rights[0], scale), _sides(left, rights[1], scale), source
     lefts = (audit.regret, float(np.maximum(audit.total("b") - audit.terms[VALUE, 1:], 0).max()))
     for i in range(2):
-        against = "; ".join(repaired[i].reasons)
-        note = f"repaired form not proved for this learner: {against}" if against else told
+        caveats = "; ".join(repaired[i].reasons)
+        note = f"repaired form not proved for this learner: {caveats}" if caveats else source
         forms = [_sides(lefts[i], pair[i].total, scale) for pair in (printed, repaired)]
         yield ids[2 + i], forms[0], forms[1], note
 

@@ -3,7 +3,8 @@
 Identities are given by their largest residual, relative to the size of their terms. Inequalities
 are given by their slack, right side minus left side: the smallest one, where it occurs, and
 quartiles over episodes. A statement "with probability 1 - p" is about an event; on one run the
-event occurs or not, and the share of places where it does not is told.
+event occurs or not, and the share of places where it does not is given. A statistic is an event
+that fails on an honest run with the probability `info["false_alarm"]` at most.
 
 `theory.statements` says what each certificate states, `theory.certificate_rules` computes it.
 """
@@ -56,7 +57,7 @@ class Form:
 class Certificate:
     """One statement of the paper, checked on one run.
 
-    `kind` is "identity", "inequality" or "probability". `printed` is None where the statement does
+    `kind` is "identity", "inequality", "probability", "statistic" or "algebra". `printed` is None where the statement does
     not apply, `repaired` where the paper's needs no repair.
     """
 
@@ -112,12 +113,17 @@ class Certificates:
         return all(item.result != FAILS for item in self.items if item.kind == "identity")
 
     @property
+    def statistics_hold(self) -> bool:
+        """Whether the draws fit: if not, the run did not act, step or observe as it says."""
+        return all(item.result != FAILS for item in self.items if item.kind == "statistic")
+
+    @property
     def summary(self) -> str:
         """How many statements hold, fail, or fail as printed only."""
         results = (HOLDS, PRINTED_FAILS, REPAIRED_FAILS, FAILS, SKIPPED)
         counts = {result: sum(c.result == result for c in self.items) for result in results}
-        said = "; ".join(f"{result}: {n}" for result, n in counts.items() if n)
-        return f"{len(self.items)} statements. {said}."
+        parts = "; ".join(f"{result}: {n}" for result, n in counts.items() if n)
+        return f"{len(self.items)} statements. {parts}."
 
     def rows(self) -> list[tuple[str, str, str, str, str, str]]:
         """Rows (id, in the paper, kind, result, smallest slack, where) for a table."""

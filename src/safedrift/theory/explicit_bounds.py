@@ -24,8 +24,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from safedrift import _check
-from safedrift.knowledge import Budgets, Knowledge, LocalBudgets, Sizes, Slater
-from safedrift.learners.propd_ppo.linear_parameters import Dimensions, check_told
+from safedrift.knowledge import Budgets, Dimensions, Knowledge, LocalBudgets, Sizes, Slater
 from safedrift.learners.propd_ppo.parameters import Parameters, descent_constant, total_budgets
 from safedrift.theory.bound_terms import (
     Constants,
@@ -35,7 +34,7 @@ from safedrift.theory.bound_terms import (
     regret_terms,
     violation_terms,
 )
-from safedrift.theory.caveats import bonus_constant, gaps
+from safedrift.theory.caveats import bonus_constant, caveats_of
 
 __all__ = ["FORMS", "QUANTITIES", "Bound", "Row", "bounds", "table"]
 
@@ -118,6 +117,18 @@ def bounds(
         Of the features, for Theorems 1 and 2; None is the tabular setting.
     form
         "printed", or "repaired" with what the displays lose (see `safedrift.theory.bound_terms`).
+
+    Examples
+    --------
+    With 100,000 episodes the printed bound of Theorem 4 exceeds H M = 500,000, so it is vacuous:
+
+    >>> import safedrift as sd
+    >>> sizes, gap = sd.Sizes(M=100_000, H=5, S=5, A=3, K=1), sd.Slater(0.5)
+    >>> drift = sd.Budgets(P=1.0, r=1.0, g=1.0, star=1.0)
+    >>> used = sd.theorem4(sizes, gap, drift, mode="printed")
+    >>> regret, violation = sd.theory.bounds(sizes, gap, drift, used)
+    >>> regret.vacuous, f"{regret.total:.3g}", regret.largest.name
+    (True, '6.82e+06', 'estimation')
     """
     check_problem(sizes, knowledge, budgets, dimensions)
     _check.kind("parameters", parameters, Parameters)
@@ -138,7 +149,7 @@ def bounds(
     theorem = f"Theorem {_theorem(knowledge, dimensions)}"
     both = []
     for quantity in QUANTITIES:
-        against = gaps(setting, parameters, knowledge, quantity)
+        against = caveats_of(setting, parameters, knowledge, quantity)
         found = tuple(terms_of(setting, quantity))
         ceiling = float(sizes.H * sizes.M)
         both.append(Bound(theorem, quantity, form, found, ceiling, not against, against, numbers))
@@ -208,4 +219,4 @@ def check_problem(
     _check.kind("knowledge", knowledge, (Slater, LocalBudgets))
     total_budgets(_check.kind("budgets", budgets, Budgets), sizes.M, floored=False)
     if dimensions is not None:
-        check_told(dimensions, "printed")
+        _check.kind("dimensions", dimensions, Dimensions).check()

@@ -10,8 +10,7 @@ from numpy.typing import ArrayLike
 
 from safedrift import _check
 from safedrift._check import FloatArray
-from safedrift.knowledge import Budgets, Knowledge, Sizes, Slater
-from safedrift.learners.propd_ppo.linear_parameters import Dimensions
+from safedrift.knowledge import Budgets, Dimensions, Knowledge, Sizes, Slater
 from safedrift.learners.propd_ppo.parameters import power, total_budgets
 from safedrift.theory.bound_terms import Constants, Steps
 from safedrift.theory.explicit_bounds import QUANTITIES, check_problem, setting_of, terms_of

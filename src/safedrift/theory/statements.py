@@ -24,6 +24,8 @@ from typing import NamedTuple
 __all__ = ["STATEMENTS", "Statement", "statement"]
 
 IDENTITY, INEQUALITY, PROBABILITY = "identity", "inequality", "probability"
+STATISTIC = "statistic"  # fails on an honest run with probability FALSE_ALARM at most
+ALGEBRA = "algebra"  # true of any numbers whatever: cannot fail
 
 
 class Statement(NamedTuple):
@@ -40,7 +42,8 @@ _ERRORS = "Bounds on model prediction error"
 _PREDICTED = "ι lies between minus twice the bonus and the drift of the window, everywhere"
 _OPTIMISM = "the estimate of a utility is not below its truth, but for drift"
 _VISITS = "how far the states that the optimal policy visits move from one episode to the next"
-_REPAIRED_VISITS = "repaired ‖Δd_h‖_1 ≤ Σ_j (max ‖ΔP_j‖_1 + max ‖Δπ*_j‖_1)"
+_REPAIRED_VISITS = "repaired ‖Δd_h‖_1 ≤ Σ_{j<h} (max ‖ΔP_j‖_1 + max ‖Δπ*_j‖_1)"
+_NEVER = "is never above log(1/false alarm)"
 _PRICES = "no fixed price in hindsight does much better, at its best and on a grid"
 
 STATEMENTS: dict[str, Statement] = {
@@ -63,6 +66,12 @@ STATEMENTS: dict[str, Statement] = {
         "Q^m = clip(ĉ + P̂V^m + bonus + LV, 0, H-h+1)",
         IDENTITY,
     ),
+    "start-value": Statement(
+        "Alg. 2, line 12; Alg. 3, line 8",
+        "the value at the start is the mean of the estimates under the policy",
+        "V^m = Σ_x initial(x) ⟨Q^m_1(x, ·), π_m(·|x)⟩",
+        IDENTITY,
+    ),
     "evaluation/linear": Statement(
         "Alg. 2, lines 3-12",
         "Q is estimated from the episodes of the window before m, no other",
@@ -76,23 +85,48 @@ STATEMENTS: dict[str, Statement] = {
         "V*_c - V_c^m = Σ_h E*[⟨Q_c, π* - π⟩] + Σ_h E*[ι_c]",
         IDENTITY,
     ),
-    "value-expansion": Statement(
-        "Value prediction error expansion",
-        "what the estimate misses of the policy played, in every episode, for r and each g",
-        "V_c^m - V_c^π = Σ_h (D_1 + D_2) - Σ_h ι_c(x_h, a_h), first state included",
-        IDENTITY,
-    ),
     "regret-decomposition": Statement(
         "Dynamic regret decomposition",
         "DR(M), with the oracle's optima, is the sum of its named terms",
         "DR = Σ E_ℓ⟨Q_r, π* - π⟩ + Σ (E_m - E_ℓ)⟨Q_r, π* - π⟩ + Σ E*[ι_r] - Σ ι_r(x, a) + S_r",
         IDENTITY,
     ),
-    "violation-decomposition": Statement(
-        "Constraint violation decomposition",
-        "the violation of each constraint is the sum of its named terms",
-        "Σ (b - V_g) = Σ (b - V_g^m) - Σ ι_g(x, a) + S_g",
+    # What the run drew.
+    "possible-path": Statement(
+        "Alg. 1, lines 9 and 10",
+        "every first state, action and successor has positive probability",
+        "initial(x_1) > 0, π_m(a_h|x_h) > 0, P^m_h(x_{h+1}|x_h, a_h) > 0",
         IDENTITY,
+    ),
+    "observations": Statement(
+        "Alg. 1, line 10",
+        "rewards and utilities are the model's at the visited pairs; if noisy, 0 or 1",
+        "r, g observed = r^m_h(x_h, a_h), g^m_h(x_h, a_h)",
+        IDENTITY,
+    ),
+    "action-statistics": Statement(
+        "Alg. 1, line 9",
+        "actions are drawn from the reported policy",
+        f"log wealth of bets against a_h ~ π_m(·|x_h) {_NEVER}",
+        STATISTIC,
+    ),
+    "transition-statistics": Statement(
+        "Model: transitions",
+        "first states and successors are drawn from the world of their episode",
+        f"log wealth of bets against x_{{h+1}} ~ P^m_h(·|x_h, a_h) {_NEVER}",
+        STATISTIC,
+    ),
+    "signal-statistics": Statement(
+        "Model: noisy rewards and utilities",
+        "noisy signals have the model's means",
+        f"log wealth of bets against r, g ~ Bernoulli(mean at (x_h, a_h)) {_NEVER}",
+        STATISTIC,
+    ),
+    "return-statistics": Statement(
+        "Definition of V_r and V_g",
+        "returns have the exact values of the policies as their means",
+        f"log wealth of bets against E[Σ_h r, g] = V_r^π, V_g^π {_NEVER}",
+        STATISTIC,
     ),
     "martingale-r": Statement(
         "Martingale bound for dynamic regret",
@@ -109,14 +143,14 @@ STATEMENTS: dict[str, Statement] = {
     # Single steps.
     "one-step-descent": Statement(
         "One-step descent lemma",
-        "what a mirror step loses at one state, against any comparator",
+        "what a mirror step between two recorded policies loses at one state, against any comparator",
         "⟨Q, π* - π⟩ - (D(π*|π) - D(π*|π'))/α ≤ α (1+μ)² H²/2; sharp α (1+μ)² (H-h+1)²/8",
         INEQUALITY,
         "E3",
     ),
     "primal-step": Statement(
         "Primal step for dynamic regret",
-        "what the mirror steps of an episode lose, along any states",
+        "what these mirror steps lose in one episode, along any states",
         "Σ_h (the above) ≤ α (1+μ)² H²/2; repaired α (1+μ)² H(H+1)(2H+1)/48",
         INEQUALITY,
         "E3",
@@ -124,14 +158,14 @@ STATEMENTS: dict[str, Statement] = {
     "visitation/tabular": Statement(
         "Smoothness of the visitation measure, tabular",
         _VISITS,
-        f"max_x |Δd_h(x)| ≤ Σ_j (‖ΔP_j‖_2 + max ‖Δπ*_j‖_1); {_REPAIRED_VISITS}",
+        f"max_x |Δd_h(x)| ≤ Σ_{{j≤h}} (‖ΔP_j‖_2 + max ‖Δπ*_j‖_1); {_REPAIRED_VISITS}",
         INEQUALITY,
         "E13",
     ),
     "visitation/linear": Statement(
         "Smoothness of the visitation measure, linear kernel",
         _VISITS,
-        f"max_x |Δd_h(x)| ≤ Σ_j (√d1 ‖Δθ_j‖ + max ‖Δπ*_j‖_1); {_REPAIRED_VISITS}",
+        f"max_x |Δd_h(x)| ≤ Σ_{{j≤h}} (√d1 ‖Δθ_j‖ + max ‖Δπ*_j‖_1); {_REPAIRED_VISITS}",
         INEQUALITY,
         "E13",
     ),
@@ -194,8 +228,8 @@ STATEMENTS: dict[str, Statement] = {
     "projection": Statement(
         "Lemma D.1 of Jin et al.",
         "the features of a window, in its own norm, have squares that add up to at most d",
-        "Σ φ_iᵀ Λ^-1 φ_i ≤ d",
-        INEQUALITY,
+        "Σ φ_iᵀ Λ^-1 φ_i = d - λ tr Λ^-1 ≤ d",
+        ALGEBRA,
     ),
     # Sums of steps.
     "primal-blocks": Statement(

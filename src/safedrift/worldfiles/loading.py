@@ -1,4 +1,4 @@
-"""A world of your own from a file: a YAML text, arrays in an .npz, or a function in a .py.
+"""Worlds from files: YAML, arrays in an .npz, or a function in a .py.
 
 An .npz holds N scenarios and a path through them (axes as everywhere, K constraints, M episodes):
 
@@ -6,13 +6,13 @@ An .npz holds N scenarios and a path through them (axes as everywhere, K constra
     rewards      (N, H, S, A)       weights     (M, N) convex weights, or (M,) scenario numbers
     utilities    (N, K, H, S, A)    thresholds  (M, K)
 
-The keys of a .yaml are described in `problems/yaml_worlds.py`. `my_world.py:make` calls the function
-`make`, which must return a DriftingCMDP, a LinearKernelCMDP or what `from_gymnasium` returns;
-if it takes `episodes`, it is told how many.
+The keys of a .yaml are described in `worldfiles/yaml_worlds.py`. `my_world.py:make` calls the
+function `make`, which must return a DriftingCMDP, a LinearKernelCMDP or the result of
+`from_gymnasium`; if it has an argument `episodes`, it gets the number of episodes.
 
-Only the .py file that you name runs code, all of it, as if you had started it. An .npz is read
+Only the .py file that you name runs code, as if you had started it. An .npz is read
 without pickle and a .yaml by the safe loader: neither can run code. A stored run keeps the name of
-its file but never loads it; to certify such a run, hand over the world.
+its file but never loads it; to certify such a run, pass the world.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ARRAYS = {
 
 
 def is_file(source: str) -> bool:
-    """Whether a problem is meant as a file and not as a name."""
+    """Whether a problem is a file and not a name."""
     return source.lower().endswith((".npz", ".py", *YAML)) or ".py:" in source
 
 
@@ -54,7 +54,7 @@ def load(source: str, episodes: int | None = None) -> DriftingWorld | GymnasiumW
     Parameters
     ----------
     episodes
-        M, where the file leaves it open; None takes the file's own number.
+        M, if the file does not fix it; None uses the number in the file.
     """
     path = Path(source)
     world: DriftingWorld | GymnasiumWorld
@@ -124,7 +124,7 @@ def _called(source: str, episodes: int | None) -> DriftingWorld | GymnasiumWorld
         _check.fail("problem", "a Python file", path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    with redirect_stdout(sys.stderr), _beside(path):  # what it prints is not our result
+    with redirect_stdout(sys.stderr), _beside(path):  # keeps stdout for results
         called(source, spec.loader.exec_module, module)
         make = getattr(module, name, None)
         if not callable(make):
@@ -140,7 +140,7 @@ def _called(source: str, episodes: int | None) -> DriftingWorld | GymnasiumWorld
 
 @contextmanager
 def _beside(path: Path) -> Iterator[None]:
-    """Let a file import what lies beside it."""
+    """Let a file import modules from its folder."""
     folder = str(path.resolve().parent)
     sys.path.insert(0, folder)
     try:

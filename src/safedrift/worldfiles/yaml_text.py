@@ -1,9 +1,8 @@
-"""A YAML file as words, lists and mappings, each of them with its place in the file.
+"""A YAML file as words, lists and mappings, each with its place in the file.
 
-PyYAML's safe loader reads it: it knows no classes and no functions, so a file cannot run code.
-A word gets its meaning where it is used, never from its looks: `on`, `no`, `7` and `2024-05-01` are
-names where a name is wanted, and `1e-3` and `1/3` are numbers where a number is wanted. Keys that
-occur twice, aliases and deep nesting are refused.
+PyYAML's safe loader reads the file, so it cannot run code. The context decides what a word means:
+`on`, `no`, `7` and `2024-05-01` are names where a name is expected, and `1e-3` and `1/3` are
+numbers where a number is expected. Duplicate keys, aliases and deep nesting are errors.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ __all__ = [
     "word",
 ]
 
-LARGEST = 1_000_000  # bytes; what is larger belongs in an .npz
+LARGEST = 1_000_000  # bytes; use an .npz for larger worlds
 DEEPEST = 16  # levels
 LONGEST = 100  # characters of a name
 MOST_NAMES = 10_000
 
 
 class Entry(NamedTuple):
-    """What stands at a place of a file: a word, a list of entries or a mapping to entries."""
+    """An entry of a file: a word, a list of entries or a mapping to entries."""
 
     file: str
     place: str
@@ -46,7 +45,7 @@ class Entry(NamedTuple):
 
 
 def refuse(entry: Entry, allowed: str, got: object = None) -> NoReturn:
-    """Say in one sentence what is wrong with an entry."""
+    """Raise an error that names the entry, its value and what is allowed."""
     name = f"{entry.place} in {entry.file}" if entry.place else entry.file
     _check.fail(name, allowed, _shown(entry.value) if got is None else got)
 
@@ -57,7 +56,7 @@ def refuse(entry: Entry, allowed: str, got: object = None) -> NoReturn:
 def keyed(
     entry: Entry, allowed: Collection[str], needed: Collection[str] = (), what: str = "the keys"
 ) -> dict[str, Entry]:
-    """Return a mapping whose keys are among `allowed`, with all that are `needed`."""
+    """Return a mapping with all keys of `needed` and no others than `allowed`."""
     if not isinstance(entry.value, dict):
         refuse(entry, f"a mapping with {what} {_several(allowed)}")
     for key in entry.value:
@@ -77,7 +76,7 @@ def listed(entry: Entry, length: int, of: str) -> list[Entry]:
 
 
 def names(entry: Entry) -> dict[str, int]:
-    """Return different names and their numbers; "0", "1", ... where only how many is given."""
+    """Return distinct names and their indices; "0", "1", ... if only their number is given."""
     if isinstance(entry.value, str):
         return {str(i): i for i in range(integer(entry, MOST_NAMES, "a list of names or "))}
     if not isinstance(entry.value, list) or not 1 <= len(entry.value) <= MOST_NAMES:
@@ -92,14 +91,14 @@ def names(entry: Entry) -> dict[str, int]:
 
 
 def word(entry: Entry, allowed: str) -> str:
-    """Return a word, or a few in one line."""
+    """Return a word, or several on one line."""
     if not isinstance(entry.value, str) or not _is_word(entry.value):
         refuse(entry, allowed)
     return entry.value
 
 
 def one_of(entry: Entry, allowed: Collection[str], what: str) -> str:
-    """Return one of the words that are allowed."""
+    """Return a word among the allowed ones."""
     words = f"{what} ({_several(allowed) or 'there is none'})"
     if word(entry, words) not in allowed:
         refuse(entry, words)
@@ -126,7 +125,7 @@ def fraction(text: str) -> float:
 
 
 def number(entry: Entry, upper: float = math.inf, *, zero: bool = True) -> float:
-    """Return a number in [0, upper], or in (0, upper] without `zero`; 1/3 is one too."""
+    """Return a number in [0, upper], or in (0, upper] without `zero`; may be a fraction."""
     allowed = f"a number in {'[' if zero else '('}0, {upper:g}]"
     try:
         value = fraction(word(entry, allowed))
@@ -166,7 +165,7 @@ def _shown(value: str | list[Entry] | dict[str, Entry]) -> str:
 
 
 def read(path: Path) -> Entry:
-    """Read a file; every fault of its form is one sentence."""
+    """Read a file; malformed YAML raises one error."""
     file = str(path)
     if not path.is_file():
         _check.fail("problem", "the name of a world or an existing file", path)
@@ -186,7 +185,7 @@ def read(path: Path) -> Entry:
             _check.fail(f"line {line} of {file}", "indented with spaces", "a tab")
         said = " ".join(word for word in (error.context, error.problem) if word)
         _check.fail(f"line {line} of {file}", "YAML", f"this: {said}")
-    except yaml.YAMLError as error:  # a character that no text has
+    except yaml.YAMLError as error:  # a character that YAML does not allow
         _check.fail(file, "YAML", " ".join(str(error).split()))
     if node is None:
         _check.fail(file, "a mapping", "an empty file")
@@ -200,7 +199,7 @@ class _Loader(yaml.SafeLoader):
     depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Compose a node one level deeper, unless that is too deep or an alias."""
+        """Compose a node one level deeper; too deep nesting and aliases are errors."""
         event = self.peek_event()
         place = f"line {event.start_mark.line + 1} of {self.name}"
         if isinstance(event, yaml.AliasEvent):
@@ -220,7 +219,7 @@ _PLAIN = (_WORD, _YAML + "seq", _YAML + "map")
 
 
 def _entry(node: yaml.Node, file: str, place: str) -> Entry:
-    """Turn nodes into entries, keys into places."""
+    """Convert nodes to entries with their places."""
     if node.tag not in _PLAIN:
         refuse(
             Entry(file, place, ""), "written without tags", _short(node.tag.replace(_YAML, "!!"))

@@ -1,4 +1,4 @@
-"""A world written by hand in YAML: scenarios, a drift and thresholds, by name.
+"""A world in YAML: named scenarios, a drift and thresholds.
 
     horizon: 6
     states: [cool, hot]
@@ -18,10 +18,9 @@
         like: winter
         transitions: {cool: {work: {cool: 0.4, hot: 0.6}}}
 
-A value in place of a mapping holds for all that the mapping would name. `like` copies a scenario
-written above; what is given beside it replaces what was copied, cell by cell. With `constraints`
-utilities and thresholds are given for each of them by name. A table may also be a list of H tables,
-one per step.
+A value in place of a mapping applies to all its keys. `like` copies a scenario above; entries given
+next to it replace single cells. With `constraints`, utilities and thresholds are given by
+constraint name. A table may also be a list of H tables, one per step.
 """
 
 from __future__ import annotations
@@ -59,13 +58,13 @@ KEYS = (
 NEEDED = ("horizon", "states", "actions", "start", "scenarios")
 TABLES = ("transitions", "rewards", "utilities")
 SIZES = ("episodes", "scenarios")  # arguments of every builder of `drift`, known from the file
-EPISODES = 20_000  # where neither the file nor the caller says how many
+EPISODES = 20_000  # if neither the file nor the caller gives a number
 LONGEST = 10_000  # steps
-CELLS = 5_000_000  # numbers in all tables; what is larger belongs in an .npz or in Python
+CELLS = 5_000_000  # numbers in all tables; use an .npz or Python for larger worlds
 
 
 class Names(NamedTuple):
-    """The names of a file; `constraints` is None where its one constraint has none."""
+    """The names of a file; `constraints` is None for one constraint without a name."""
 
     H: int
     states: dict[str, int]
@@ -74,7 +73,7 @@ class Names(NamedTuple):
 
 
 class Scenario(NamedTuple):
-    """P (H, S, A, S), r (H, S, A), g (K, H, S, A) and b (K,); nan where nothing is given yet."""
+    """P (H, S, A, S), r (H, S, A), g (K, H, S, A) and b (K,); NaN where not yet given."""
 
     transitions: FloatArray
     rewards: FloatArray
@@ -83,7 +82,7 @@ class Scenario(NamedTuple):
 
 
 def load(path: Path, episodes: int | None = None) -> DriftingCMDP:
-    """Return the world in a YAML file; `episodes` counts more than the file's own number."""
+    """Return the world in a YAML file; `episodes` overrides the number in the file."""
     root = read(path)
     top = keyed(root, KEYS, NEEDED)
     H = integer(top["horizon"], LONGEST)
@@ -133,7 +132,7 @@ def _scenarios(entry: Entry, known: Names) -> dict[str, Scenario]:
 
 
 def _write(scenario: Scenario, given: dict[str, Entry], known: Names) -> None:
-    """Put what is given into a scenario; without `like` everything must be."""
+    """Write the given entries into a scenario; without `like` all must be given."""
     axes = (known.states, known.actions)
     if "transitions" in given:
         _table(
@@ -172,7 +171,7 @@ def _table(
 
 
 def _check_complete(table: FloatArray, entry: Entry, axes: tuple[dict[str, int], ...]) -> None:
-    """Fail at the first cell of a step (S, A, ...) that nobody gave."""
+    """Fail at the first cell of a step (S, A, ...) that is not given."""
     missing = np.argwhere(np.isnan(table.reshape(*table.shape[:2], -1)[:, :, 0]))
     if missing.size:
         names_there = (list(axis)[i] for axis, i in zip(axes, missing[0], strict=True))
@@ -186,7 +185,7 @@ def _fill(
     cell: Callable[[Entry], Any],
     at: tuple[Any, ...] = (slice(None),),
 ) -> None:
-    """Write into table[at]; a value in place of a mapping holds for everything below."""
+    """Write into table[at]; a value in place of a mapping applies to all its keys."""
     if axes and isinstance(entry.value, dict):
         what = ("the actions", "the states")[len(axes) - 1]
         for name, below in keyed(entry, axes[0], what=what).items():
@@ -196,7 +195,7 @@ def _fill(
 
 
 def _distribution(entry: Entry, states: dict[str, int]) -> FloatArray:
-    """Return probabilities (S,): of one sure state, or as given with sum 1."""
+    """Return probabilities (S,): concentrated on one state, or as given with sum 1."""
     probabilities = np.zeros(len(states))
     if isinstance(entry.value, dict):
         for name, below in keyed(entry, states, what="the states").items():
@@ -247,7 +246,7 @@ def _weights(entry: Entry | None, root: Entry, scenarios: tuple[str, ...], M: in
 
 
 def _argument(entry: Entry) -> Any:
-    """Return an integer where it looks like one, another number, or a list of these."""
+    """Return an integer, another number, or a list of these."""
     if isinstance(entry.value, list):
         return [_argument(item) for item in entry.value]
     text = word(entry, "a number")
@@ -260,7 +259,7 @@ def _argument(entry: Entry) -> Any:
 
 
 def _path_of_thresholds(entry: Entry, known: Names, M: int) -> FloatArray:
-    """Return b (M, K): constant, or gliding evenly from the first to the last episode."""
+    """Return b (M, K): constant, or linear from the first to the last episode."""
     columns = []
     for _, one in sorted(_by_constraint(entry, known.constraints).items()):
         ends = [one, one]

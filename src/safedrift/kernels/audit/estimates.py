@@ -11,7 +11,7 @@ import numpy as np
 
 from safedrift.kernels.audit.memory import ELLIPTICAL, NORMALISED, PROJECTION, note
 from safedrift.kernels.tabular.memory import BERNSTEIN_BONUS
-from safedrift.kernels.types import jit_inline, jit_part, jit_sums
+from safedrift.kernels.types import jit_inline, jit_part, jit_reordered
 
 # ---------------------------------------------------------------- Algorithm 3 again
 
@@ -19,19 +19,19 @@ from safedrift.kernels.types import jit_inline, jit_part, jit_sums
 @jit_part
 def clear(ledger):
     """Forget the data of the window."""
-    _, H, S, A = ledger.gain.shape
+    _, H, S, A = ledger.signal_sums.shape
     for h in range(H):
         for s in range(S):
             for a in range(A):
                 ledger.visits[h, s, a] = 0.0
-                ledger.kinds[h, s, a] = 0
-                for c in range(ledger.gain.shape[0]):
-                    ledger.gain[c, h, s, a] = 0.0
+                ledger.seen[h, s, a] = 0
+                for c in range(ledger.signal_sums.shape[0]):
+                    ledger.signal_sums[c, h, s, a] = 0.0
         for t in range(4):
             for c in range(ledger.potential.shape[1]):
                 ledger.potential[t, c, h] = 0.0
-    for e in range(ledger.times.size):
-        ledger.times[e] = 0.0
+    for e in range(ledger.counts.size):
+        ledger.counts[e] = 0.0
 
 
 @jit_part
@@ -50,11 +50,11 @@ def estimate_by_counts(h, m, world, settings, truth, ledger, work):
                 n = ledger.visits[h, s, a]
                 share = 1.0 / (n + settings.lam)
                 fixed = fixed_bonus(h, n, share, settings)
-                seen = ledger.kinds[h, s, a] if h + 1 < H else 0
+                seen = ledger.seen[h, s, a] if h + 1 < H else 0
                 start = world.offsets[(h * S + s) * A + a]
                 four_sums(
                     ledger.order[start : start + seen], ledger.last[h, s, a], world.states,
-                    ledger.times, work.stack[g], work.four,
+                    ledger.counts, work.stack[g], work.four,
                 )  # fmt: skip
                 for c in range(4 * g, min(4 * g + 4, C)):
                     source = c if c <= K else c - K
@@ -65,16 +65,16 @@ def estimate_by_counts(h, m, world, settings, truth, ledger, work):
                         bonus += settings.c * np.sqrt(work.four[1, c % 4]) / n
                     # The paper's algorithm adds 2Γ, one Γ for each error.
                     half = bonus / 2.0 if settings.shift > 0.0 else bonus
-                    work.mean[c, s, a] = ledger.gain[source, h, s, a] * share
+                    work.mean[c, s, a] = ledger.signal_sums[source, h, s, a] * share
                     work.ahead[c, s, a] = work.four[0, c % 4] * share
                     work.bonus[c, s, a] = bonus
                     work.bonus_P[c, s, a] = half
                     work.bonus_S[c, s, a] = half
-                    work.drift_P[c, s, a] = truth.spread_P[block, h]
-                    work.drift[c, s, a] = truth.spread[block, source, h]
+                    work.drift_P[c, s, a] = truth.repaired_P[block, h]
+                    work.drift[c, s, a] = truth.repaired[block, source, h]
 
 
-@jit_sums
+@jit_reordered
 def four_sums(entries, last, states, times, stack, out):
     """Σ n(x') V(x') and n Var_n[V] of four functions over the successors seen.
 
@@ -121,17 +121,17 @@ def count(i, world, script, ledger):
     for h in range(H):
         s, a = script.states[i, h], script.actions[i, h]
         ledger.visits[h, s, a] += 1.0
-        for c in range(ledger.gain.shape[0]):
-            ledger.gain[c, h, s, a] += script.values[i, c, h]
-        if h + 1 < H and ledger.times.size > 0:
+        for c in range(ledger.signal_sums.shape[0]):
+            ledger.signal_sums[c, h, s, a] += script.values[i, c, h]
+        if h + 1 < H and ledger.counts.size > 0:
             ledger.last[h, s, a] = script.states[i, h + 1]
             row = (h * S + s) * A + a
             for e in range(world.offsets[row], world.offsets[row + 1]):
                 if world.states[e] == script.states[i, h + 1]:
-                    if ledger.times[e] == 0.0:
-                        ledger.order[world.offsets[row] + ledger.kinds[h, s, a]] = e
-                        ledger.kinds[h, s, a] += 1
-                    ledger.times[e] += 1.0
+                    if ledger.counts[e] == 0.0:
+                        ledger.order[world.offsets[row] + ledger.seen[h, s, a]] = e
+                        ledger.seen[h, s, a] += 1
+                    ledger.counts[e] += 1.0
 
 
 @jit_part
@@ -285,12 +285,11 @@ def estimate_by_regression(h, i, m, features, settings, script, truth, ledger, w
                     add_potential(i, c, h, norm, np.log1p(norm), share, float(d1), ledger, out)
                 bonus = beta * np.sqrt(norm)
                 work.bonus_P[c, s, a] = bonus
-                spread = truth.spread_P[block, h] * np.sqrt(past * norm)
-                work.drift_P[c, s, a] = spread
+                work.drift_P[c, s, a] = truth.repaired_P[block, h] * np.sqrt(past * norm)
                 cover = grown * np.sqrt(norm)
                 if features.one_hot:
                     n = ledger.visits[h, s, a] + settings.lam
-                    work.mean[c, s, a] = ledger.gain[source, h, s, a] / n
+                    work.mean[c, s, a] = ledger.signal_sums[source, h, s, a] / n
                     norm = 1.0 / n
                 else:
                     total = 0.0
@@ -301,7 +300,7 @@ def estimate_by_regression(h, i, m, features, settings, script, truth, ledger, w
                     norm = forward(work.chol_r, work.x, work.y, d2)
                 work.bonus_S[c, s, a] = beta_r * np.sqrt(norm)
                 work.bonus[c, s, a] = bonus + beta_r * np.sqrt(norm)
-                work.drift[c, s, a] = truth.spread[block, source, h] * np.sqrt(past * norm)
+                work.drift[c, s, a] = truth.repaired[block, source, h] * np.sqrt(past * norm)
                 work.covered[c, s, a] = cover + grown_r * np.sqrt(norm)
 
 

@@ -6,14 +6,15 @@ log-policies, so that each line of the algorithm can be done again from its defi
 for each episode the smallest slack of each inequality, the largest residual of each identity and
 the terms from which the lemmas on whole runs are put together (`theory.certificate_rules`).
 
-One episode, top to bottom, is in `audit_tables`. What is estimated is in `audit_estimates`, what is
-made of it at a step in `audit_steps`, the arrays in `audit_memory`.
+One episode, top to bottom, is in `audit_tables`. What is estimated is in `estimates`, what is
+made of it at a step in `steps`, the arrays in `memory`, and the tests of what was drawn in `draws`.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from safedrift.kernels.audit.draws import check_draws
 from safedrift.kernels.audit.estimates import (
     clear,
     clear_regressions,
@@ -27,12 +28,16 @@ from safedrift.kernels.audit.memory import (
     COLUMNS,
     DESCENT,
     DUAL,
+    LOG_ROUNDING,
     POLICY,
     PRIMAL,
     RESIDUALS,
+    SMALLEST,
     TERMS,
+    TOLERANCE,
     VISITATION,
     note,
+    note_within,
 )
 from safedrift.kernels.audit.steps import close_identities, examine_step
 from safedrift.kernels.exact import mix_signal, transitions_of
@@ -43,7 +48,9 @@ from safedrift.kernels.types import jit, jit_inline, jit_part
 
 
 @jit
-def audit_tables(world, rewards, episodes, first, settings, script, truth, ledger, work, out):
+def audit_tables(
+    world, rewards, episodes, first, settings, script, truth, ledger, work, bets, out
+):
     """Audit B episodes of Algorithm 1 with Algorithm 3.
 
     Parameters
@@ -56,6 +63,7 @@ def audit_tables(world, rewards, episodes, first, settings, script, truth, ledge
         e, m = episodes[i], first + i
         p = transitions_of(world, e, work)
         open_episode(world, p, rewards, e, i, m, settings, script, truth, ledger, work, out)
+        check_draws(world, p, i, m, truth.fresh[i], script, ledger, work, bets, out)
         if m % settings.W == 0:
             clear(ledger)
         for h in range(script.states.shape[1] - 1, -1, -1):
@@ -64,19 +72,20 @@ def audit_tables(world, rewards, episodes, first, settings, script, truth, ledge
         close_identities(world, i, script, work, out)
         potential_of_counts(i, settings, script, ledger, out)
         count(i, world, script, ledger)
-        mirror_steps(i, settings, script, ledger, work, out)
+        keep_step(i, settings, script, ledger)
         close_episode(world, e, i, settings, script, ledger, work, out)
 
 
 @jit
 def audit_linear(
-    world, rewards, features, episodes, first, settings, script, truth, ledger, work, out
+    world, rewards, features, episodes, first, settings, script, truth, ledger, work, bets, out
 ):
     """Audit B episodes of Algorithm 1 with Algorithm 2: the same, with other estimates."""
     for i in range(episodes.size):
         e, m = episodes[i], first + i
         p = transitions_of(world, e, work)
         open_episode(world, p, rewards, e, i, m, settings, script, truth, ledger, work, out)
+        check_draws(world, p, i, m, truth.fresh[i], script, ledger, work, bets, out)
         if m % settings.W == 0:
             clear(ledger)
             clear_regressions(settings.lam, ledger)
@@ -87,7 +96,7 @@ def audit_linear(
         if features.one_hot:
             count(i, world, script, ledger)
         regress(i, world, p, features, script, ledger, work)
-        mirror_steps(i, settings, script, ledger, work, out)
+        keep_step(i, settings, script, ledger)
         close_episode(world, e, i, settings, script, ledger, work, out)
 
 
@@ -120,9 +129,11 @@ def open_episode(world, p, rewards, e, i, m, settings, script, truth, ledger, wo
                     x += pi[h, s, a] * q[c, h, s, a]
                 work.V[c, h, s] = x
     check_policy(i, m, settings, script, ledger, work.weight, out)
+    if m % settings.L != 0:
+        check_mirror_step(i, settings, script, ledger, out)
     for k in range(K):  # Alg. 1, line 12
         b = ledger.thresholds[k] if settings.lagged else world.thresholds[e, k]
-        step = settings.eta * (b - ledger.fed[k] - settings.xi * ledger.mu[k])
+        step = settings.eta * (b - ledger.dual_signal[k] - settings.xi * ledger.mu[k])
         wanted = min(max(ledger.mu[k] + step, 0.0), settings.chi)
         note(i, DUAL, abs(wanted - script.mu[i, k]) / max(1.0, wanted), -1, out)
     star = truth.policies[truth.place[i]]
@@ -159,67 +170,76 @@ def check_policy(i, m, settings, script, ledger, weight, out):
 
 
 @jit_part
-def mirror_steps(i, settings, script, ledger, work, out):
-    """What the mirror steps after episode i may lose (E3), and the log-policies they lead to."""
+def check_mirror_step(i, settings, script, ledger, out):
+    """What the mirror step from the policy before to policy i loses (E3), both as recorded."""
     _, H, S, A = script.policies.shape
-    mu, pi, q, logit = script.mu[i], script.policies[i], script.q[i], ledger.logit
-    alpha, weight = settings.alpha, work.weight
-    price = 1.0
-    for k in range(mu.size):
-        price += mu[k]
+    alpha, price = settings.alpha, ledger.price[0]
     size = alpha * price * price
+    allowed = TOLERANCE - (LOG_ROUNDING / alpha if alpha > 0.0 else 0.0)
     lost, sharp = 0.0, 0.0
     for h in range(H):
         gap, at = 0.0, 0
         for s in range(S):
-            for a in range(A):
-                weight[a] = q[0, h, s, a]
-                for k in range(mu.size):
-                    weight[a] += mu[k] * q[1 + k, h, s, a]
-            here = descent_gap(alpha, pi[h, s], weight)
-            if here > gap:
+            here = descent_gap(alpha, ledger.policy[h, s], script.policies[i, h, s], ledger.step[h, s])
+            if not here <= gap:
                 gap, at = here, s
+        most = float(H - h)
+        place = (h * S + at) * A
+        note_within(i, DESCENT, size * H * H / 2.0 - gap, allowed, place, out)
+        note_within(i, DESCENT + 1, size * most * most / 8.0 - gap, allowed, place, out)
+        lost += gap
+        sharp += size * most * most / 8.0
+    note_within(i, PRIMAL, size * H * H / 2.0 - lost, H * allowed, -1, out)
+    note_within(i, PRIMAL + 1, sharp - lost, H * allowed, -1, out)
+
+
+@jit_inline
+def descent_gap(alpha, pi, new, Q):
+    """Largest ⟨Q, π* - π⟩ - (D(π*|π) - D(π*|π'))/α over comparators π*, with Q = Q_r + μ·Q_g.
+
+    It is linear in π*, so the largest is at one action a: Q(a) - log(π'(a)/π(a))/α - ⟨Q, π⟩. After
+    an exact mirror step it is the same at every action, (1/α) log E_π[exp(α Q)] - E_π[Q].
+    """
+    if alpha == 0.0:
+        return 0.0
+    mean, top = 0.0, -np.inf
+    for a in range(pi.size):
+        mean += pi[a] * Q[a]
+        if pi[a] >= SMALLEST:
+            top = max(top, Q[a] - log_ratio(max(new[a], SMALLEST), pi[a]) / alpha)
+    return top - mean
+
+
+@jit_inline
+def log_ratio(x, y):
+    """log(x/y) for positive x and y; a short series where they are close."""
+    off = (x - y) / y
+    if -0.003 < off < 0.003:
+        return off * (1 - off * (1 / 2 - off * (1 / 3 - off * (1 / 4 - off * (1 / 5 - off / 6)))))
+    return np.log(x / y)
+
+
+@jit_part
+def keep_step(i, settings, script, ledger):
+    """Remember policy i, and take the mirror step after it: the log-policies it leads to."""
+    _, H, S, A = script.policies.shape
+    mu, q, logit, step = script.mu[i], script.q[i], ledger.logit, ledger.step
+    ledger.price[0] = 1.0
+    for k in range(mu.size):
+        ledger.price[0] += mu[k]
+    for h in range(H):
+        for s in range(S):
             top = -np.inf
             for a in range(A):
-                logit[h, s, a] += alpha * weight[a]
+                ledger.policy[h, s, a] = script.policies[i, h, s, a]
+                x = q[0, h, s, a]
+                for k in range(mu.size):
+                    x += mu[k] * q[1 + k, h, s, a]
+                step[h, s, a] = x
+                logit[h, s, a] += settings.alpha * x
                 top = max(top, logit[h, s, a])
             for a in range(A):
                 logit[h, s, a] -= top
-        most = float(H - h)
-        note(i, DESCENT, size * H * H / 2.0 - gap, (h * S + at) * A, out)
-        note(i, DESCENT + 1, size * most * most / 8.0 - gap, (h * S + at) * A, out)
-        lost += gap
-        sharp += size * most * most / 8.0
-    note(i, PRIMAL, size * H * H / 2.0 - lost, -1, out)
-    note(i, PRIMAL + 1, sharp - lost, -1, out)
-
-
-@jit_inline
-def descent_gap(alpha, pi, Q):
-    """(1/α) log E_π[exp(α Q)] - E_π[Q] with Q = Q_r + μ·Q_g: what one mirror step may lose.
-
-    Whatever the comparator π*, it is ⟨Q, π* - π⟩ - (D(π*|π) - D(π*|π'))/α.
-    """
-    top, mean = -np.inf, 0.0
-    for a in range(pi.size):
-        mean += pi[a] * Q[a]
-        if pi[a] > 0.0:
-            top = max(top, Q[a])
-    if alpha == 0.0 or top - mean == 0.0:
-        return 0.0
-    total = 0.0  # E[exp(α(Q - top))] - 1, without cancellation
-    for a in range(pi.size):
-        if pi[a] > 0.0:
-            total += pi[a] * expm1(alpha * (Q[a] - top))
-    return np.log1p(total) / alpha + (top - mean)
-
-
-@jit_inline
-def expm1(x):
-    """exp(x) - 1; a short series where that would lose digits."""
-    if x > -0.01:
-        return x * (1.0 + x * (0.5 + x * (1.0 / 6.0 + x * (1.0 / 24.0 + x / 120.0))))
-    return np.exp(x) - 1.0
 
 
 @jit_part
@@ -227,16 +247,16 @@ def close_episode(world, e, i, settings, script, ledger, work, out):
     """What the next dual step starts from."""
     H, K = script.states.shape[1], script.mu.shape[1]
     for k in range(K):
-        fed = 0.0
-        if settings.feed == OBSERVED:
+        signal = 0.0
+        if settings.dual_signal == OBSERVED:
             for h in range(H):
-                fed += script.values[i, 1 + k, h]
+                signal += script.values[i, 1 + k, h]
         else:
-            c = 1 + K + k if settings.feed == PLAIN else 1 + k
+            c = 1 + K + k if settings.dual_signal == PLAIN else 1 + k
             for j in range(world.initial.size):
-                fed += world.initial[j] * work.V[c, 0, world.initial_states[j]]
-        ledger.fed[k] = fed
-        out.fed[i, k] = fed
+                signal += world.initial[j] * work.V[c, 0, world.initial_states[j]]
+        ledger.dual_signal[k] = signal
+        out.dual_signal[i, k] = signal
         ledger.mu[k] = script.mu[i, k]
         ledger.thresholds[k] = world.thresholds[e, k]
 
@@ -281,15 +301,15 @@ def compare_visits(i, m, truth, star, ledger, work, out):
             total += off
             if off > largest:
                 largest, at = off, s
-        if h > 0:  # first states never move
-            note(i, VISITATION, printed - largest, (h * S + at) * A, out)
-            note(i, VISITATION + 1, repaired - total, (h * S + at) * A, out)
         for s in range(S):
             off = 0.0
             for a in range(A):
                 off += abs(star[h, s, a] - ledger.star[h, s, a])
             out.star_change[i, h] = max(out.star_change[i, h], off)
-        printed += truth.change[i, 0, h] + out.star_change[i, h]
+        printed += truth.change[i, 0, h] + out.star_change[i, h]  # the paper sums j ≤ h
+        if h > 0:  # first states never move
+            note(i, VISITATION, printed - largest, (h * S + at) * A, out)
+            note(i, VISITATION + 1, repaired - total, (h * S + at) * A, out)
         repaired += truth.change[i, 1, h] + out.star_change[i, h]
     keep_star(star, ledger, work)
 

@@ -6,27 +6,37 @@ from episode to episode, `Findings` what it leaves behind.
 
 from __future__ import annotations
 
+from collections import namedtuple
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from safedrift.kernels.linear.memory import LinearHyperparameters
+from safedrift.kernels.tabular.memory import Hyperparameters
 from safedrift.kernels.types import FloatArray, jit_part
 
 # Columns of `Findings.worst`. Identities hold the largest residual, inequalities the smallest
 # slack; (printed, repaired) pairs stand side by side.
-POLICY, DUAL, EVALUATION, PERFORMANCE, EXPANSION = 0, 1, 2, 3, 4
+POLICY, DUAL, EVALUATION, PERFORMANCE, START, POSSIBLE, OBSERVATIONS = range(7)
 DESCENT, PRIMAL, VISITATION, PREDICTION, OPTIMISM, TRANSITIONS, SIGNALS, ELLIPTICAL = (
-    5, 7, 9, 11, 13, 15, 17, 19,
+    7, 9, 11, 13, 15, 17, 19, 21,
 )  # fmt: skip
-PROJECTION, NORMALISED = 21, 22
-COLUMNS = 23
-RESIDUALS = 5  # so many columns are identities
+PROJECTION, NORMALISED = 23, 24
+COLUMNS = 25
+RESIDUALS = 7  # so many columns are identities
 TOLERANCE = -1e-9  # a slack below this is a failure
+LOG_ROUNDING = 1e-12  # of the logarithm of a ratio of two recorded probabilities
+SMALLEST = 1e-300  # smaller probabilities have too few digits for their logarithms
 
 # Columns of `Findings.terms`, each for reward and K utilities.
 VALUE, OPTIMAL, ESTIMATE, IOTA_PATH, IOTA_OPTIMAL, MARTINGALE, BLOCK_STEP, OWN_STEP = range(8)
 TERMS = 8
+
+
+# What the learner says it works with: its hyperparameters and the periods of its restarts.
+AuditedTables = namedtuple("AuditedTables", (*Hyperparameters._fields, "L", "W"))  # noqa: PYI024
+AuditedLinear = namedtuple("AuditedLinear", (*LinearHyperparameters._fields, "L", "W"))  # noqa: PYI024
 
 
 class Transcript(NamedTuple):
@@ -48,26 +58,29 @@ class Truth(NamedTuple):
     fresh: NDArray[np.bool_]  # (B,) whether the world differs from that of the episode before
     policies: FloatArray  # (n, H, S, A)
     change: FloatArray  # (B, 2, H) ‖ΔP_h‖: what the printed lemma multiplies, and l1
-    local: bool  # whether the learner is told local budgets
+    local: bool  # whether the learner knows local budgets
     # What the lemmas add for the drift inside a W-block, due to P and to the signal.
     printed_P: FloatArray  # (blocks, H)
     printed: FloatArray  # (blocks, 1+K, H)
-    spread_P: FloatArray  # (blocks, H) largest |(P - P')V| between two episodes, V in [0, H-h]
-    spread: FloatArray  # (blocks, 1+K, H) largest change of the signal
+    repaired_P: FloatArray  # (blocks, H) largest |(P - P')V| between two episodes, V in [0, H-h]
+    repaired: FloatArray  # (blocks, 1+K, H) largest change of the signal
 
 
 class Ledger(NamedTuple):
     """What an audit remembers from one episode to the next."""
 
     logit: FloatArray  # (H, S, A)
+    policy: FloatArray  # (H, S, A) played in the episode before,
+    step: FloatArray  # (H, S, A) its Q_r + μ·Q_g,
+    price: FloatArray  # (1,) and its 1 + Σ_k μ_k
     visits: FloatArray  # (H, S, A)
     last: NDArray[np.int64]  # (H, S, A) the successor seen last
-    kinds: NDArray[np.int64]  # (H, S, A) different successors seen: entries order[row + j]
+    seen: NDArray[np.int64]  # (H, S, A) how many different successors were seen: entries order[row + j]
     order: NDArray[np.int64]  # (entries,)
-    times: FloatArray  # (entries,) visits of each successor, in the order of the world's lists
-    gain: FloatArray  # (1+K, H, S, A)
+    counts: FloatArray  # (entries,) visits of each successor, in the order of the world's lists
+    signal_sums: FloatArray  # (1+K, H, S, A)
     mu: FloatArray  # (K,)
-    fed: FloatArray  # (K,)
+    dual_signal: FloatArray  # (K,) V_g of the episode before, as the dual step takes it
     thresholds: FloatArray  # (K,)
     star: FloatArray  # (H, S, A) optimal policy of the episode before
     reach: FloatArray  # (2, H, S) its occupancy, and that of the first episode of the L-block
@@ -118,19 +131,26 @@ class Findings(NamedTuple):
     where: NDArray[np.int64]  # (B, COLUMNS) (h*S + x)*A + a of the worst place, or -1
     broken: NDArray[np.int64]  # (B, COLUMNS) places where an inequality fails
     terms: FloatArray  # (B, TERMS, 1+K)
-    fed: FloatArray  # (B, K) V_g^m as the dual is told
+    dual_signal: FloatArray  # (B, K) V_g^m as the dual step takes it
     star_change: FloatArray  # (B, H) max_x ‖π*_h - π*_h of the episode before‖₁
+    evidence: FloatArray  # (B, 3) log wealth against actions, states and signals (`draws`)
 
 
 @jit_part
 def note(i, column, value, place, out):
     """Keep the largest residual or smallest slack of episode i."""
+    note_within(i, column, value, TOLERANCE, place, out)
+
+
+@jit_part
+def note_within(i, column, value, tolerance, place, out):
+    """`note` with a tolerance (at most 0) of its own: a slack below it is a failure."""
     identity = column < RESIDUALS
     kept = out.worst[i, column]
     if (not value <= kept) if identity else (not value >= kept):  # a nan is the worst there is
         out.worst[i, column] = value
         out.where[i, column] = place
-    if not identity and not value >= TOLERANCE:
+    if not identity and not value >= tolerance:
         out.broken[i, column] += 1
 
 
@@ -141,7 +161,8 @@ def make_ledger(H: int, S: int, A: int, K: int, C: int, entries: int, d1: int, d
     """Return an empty ledger; d1 = d2 = 0 with Algorithm 3, entries = 0 with Algorithm 2."""
     zeros = np.zeros
     return Ledger(
-        zeros((H, S, A)), zeros((H, S, A)), zeros((H, S, A), np.int64),
+        zeros((H, S, A)), zeros((H, S, A)), zeros((H, S, A)), zeros(1), zeros((H, S, A)),
+        zeros((H, S, A), np.int64),
         zeros((H, S, A), np.int64), zeros(entries, np.int64), zeros(entries),
         zeros((1 + K, H, S, A)), zeros(K), zeros(K), zeros(K), zeros((H, S, A)), zeros((2, H, S)),
         np.full(COLUMNS, np.inf), zeros((4, 1 + K, H)),
@@ -167,5 +188,5 @@ def make_findings(B: int, H: int, K: int) -> Findings:
     """Return room for the findings of B episodes."""
     return Findings(
         np.zeros((B, COLUMNS)), np.zeros((B, COLUMNS), np.int64), np.zeros((B, COLUMNS), np.int64),
-        np.zeros((B, TERMS, 1 + K)), np.zeros((B, K)), np.zeros((B, H)),
+        np.zeros((B, TERMS, 1 + K)), np.zeros((B, K)), np.zeros((B, H)), np.zeros((B, 3)),
     )  # fmt: skip

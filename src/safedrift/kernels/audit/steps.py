@@ -13,7 +13,6 @@ from safedrift.kernels.audit.memory import (
     BLOCK_STEP,
     ESTIMATE,
     EVALUATION,
-    EXPANSION,
     IOTA_OPTIMAL,
     IOTA_PATH,
     MARTINGALE,
@@ -21,11 +20,12 @@ from safedrift.kernels.audit.memory import (
     OWN_STEP,
     PERFORMANCE,
     PREDICTION,
+    START,
     TOLERANCE,
     VALUE,
     note,
 )
-from safedrift.kernels.types import jit_part, jit_sums
+from safedrift.kernels.types import jit_part, jit_reordered
 
 
 @jit_part
@@ -78,12 +78,12 @@ def examine_channel(world, p, i, m, c, h, lv, settings, script, truth, ledger, w
     covered, drift, drift_P = work.covered[c], work.drift[c], work.drift_P[c]
     printed, printed_P = truth.printed[block, c, h], truth.printed_P[block, h]
     s_now, a_now = script.states[i, h], script.actions[i, h]
-    whole = ledger.times.size > 0  # Algorithm 3 has one bonus for both errors
+    whole = ledger.counts.size > 0  # Algorithm 3 has one bonus for both errors
     most, worst, worst_at = float(H - h), -1.0, 0
     fresh = truth.fresh[i]  # else V* is that of the episode before
     for s in range(S):
         value, best, inner, moved = 0.0, 0.0, 0.0, 0.0
-        asked = fresh and work.reach[h, s] > 0.0  # nobody asks for V* elsewhere
+        needed = fresh and work.reach[h, s] > 0.0  # V* matters nowhere else
         for a in range(A):
             row = (h * S + s) * A + a
             wanted = max(min(mean[s, a] + ahead[s, a] + bonus[s, a] + lv, most), 0.0)
@@ -92,7 +92,7 @@ def examine_channel(world, p, i, m, c, h, lv, settings, script, truth, ledger, w
             Pm, P_pi, P_star = 0.0, 0.0, 0.0
             if h + 1 < H:
                 Pm, P_pi = expected[s, a, lane], expected[s, a, lane + 1]
-                if asked and star[s, a] > 0.0:
+                if needed and star[s, a] > 0.0:
                     for e in range(offsets[row], offsets[row + 1]):
                         P_star += p[e] * V_star[states[e]]
             signal = signals[s, a]
@@ -132,7 +132,7 @@ def examine_channel(world, p, i, m, c, h, lv, settings, script, truth, ledger, w
         terms[IOTA_OPTIMAL, c] += work.reach[h, s] * moved
     note(i, EVALUATION, worst / most, worst_at, out)
     for j in range(8):
-        if j in (2, 3) and c == 0:  # optimism is asked of the utilities only
+        if j in (2, 3) and c == 0:  # optimism concerns the utilities only
             continue
         if j in (4, 5) and h + 1 == H:  # there is nothing to estimate after the last step
             continue
@@ -141,7 +141,7 @@ def examine_channel(world, p, i, m, c, h, lv, settings, script, truth, ledger, w
         out.broken[i, column] += broken
         if least < out.worst[i, column]:
             out.worst[i, column] = least
-            if least < ledger.least[column]:  # only then is its place ever asked for
+            if least < ledger.least[column]:  # only then is its place needed
                 ledger.least[column] = least
                 at = 0
                 while at + 1 < slack.shape[1] and slack[j, at] > least:
@@ -149,7 +149,7 @@ def examine_channel(world, p, i, m, c, h, lv, settings, script, truth, ledger, w
                 out.where[i, column] = h * S * A + at
 
 
-@jit_sums
+@jit_reordered
 def smallest(values):
     """The smallest of some numbers, and how many are failures."""
     least, broken = np.inf, 0
@@ -171,7 +171,7 @@ def expect_step(h, world, p, work):
         expect(h, world, p, work.stack[g], work.expected[g])
 
 
-@jit_sums
+@jit_reordered
 def expect(h, world, p, stack, out):
     """P_h applied to four functions of the next state at once."""
     S, A, _ = out.shape
@@ -191,7 +191,7 @@ def expect(h, world, p, stack, out):
 
 @jit_part
 def close_identities(world, i, script, work, out):
-    """Performance difference, and value expansion with its martingale, at the start.
+    """Performance difference, V^m at the start, and the martingale of the value expansion.
 
     The first state is drawn too: its martingale difference is the first.
     """
@@ -208,10 +208,11 @@ def close_identities(world, i, script, work, out):
         terms[VALUE, c], terms[OPTIMAL, c], terms[ESTIMATE, c] = played, best, estimate
         # D_0 = (V^m - V^π)(initial) - (V^m - V^π)(x_1), then per step
         # D_1 = (V^m - V^π)(x_h) - (Q^m - Q^π)(x_h, a_h), D_2 = P(V^m - V^π) - (V^m - V^π)(x_{h+1})
-        start = 0.0
+        start, wanted = 0.0, 0.0
         for j in range(world.initial.size):
             s = world.initial_states[j]
             start += world.initial[j] * (work.V[c, 0, s] - work.V_pi[c, 0, s])
+            wanted += world.initial[j] * work.V[c, 0, s]
         ahead = start - (work.V[c, 0, x1] - work.V_pi[c, 0, x1])
         for h in range(H):
             s = script.states[i, h]
@@ -222,5 +223,9 @@ def close_identities(world, i, script, work, out):
         terms[MARTINGALE, c] += ahead
         off = (best - estimate) - (terms[OWN_STEP, c] + terms[IOTA_OPTIMAL, c])
         note(i, PERFORMANCE, abs(off) / H, -1, out)
-        off = (estimate - played) - (terms[MARTINGALE, c] - terms[IOTA_PATH, c])
-        note(i, EXPANSION, abs(off) / H, -1, out)
+        note(i, START, abs(estimate - wanted) / H, -1, out)
+    for c in range(terms.shape[1], script.v_start.shape[1]):
+        wanted = 0.0
+        for j in range(world.initial.size):
+            wanted += world.initial[j] * work.V[c, 0, world.initial_states[j]]
+        note(i, START, abs(script.v_start[i, c] - wanted) / H, -1, out)

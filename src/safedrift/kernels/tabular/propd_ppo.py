@@ -1,6 +1,12 @@
-"""PROPD-PPO with Algorithm 3 as compiled parts whose cost follows the data in the window.
+"""Algorithm 1 of the paper with the evaluation of Algorithm 3, compiled: PROPD-PPO with counts.
 
-Two facts make an episode cheap. A (step, state) not visited in the current W-block has the same Q
+`play` is the whole algorithm, in the order of the listing:
+
+    begin_episode     restart, or π_m ∝ π_{m-1} exp(α (Q_r + μ·Q_g))       (lines 3 to 8)
+    act, step         draw a_h ~ π_m, observe, move on                      (lines 9 to 11)
+    end_episode       dual step, evaluation of π_m on the window            (lines 12 to 14)
+
+Two facts make an episode cheap. A (step, state) not visited in the current window has the same Q
 for every action: its policy does not move and its V is one known number per step. For a visited
 one, Σ_x' P̂(x'|x,a) V(x') runs over *observed* successors. So one backward pass costs
 O(active states × A + observed transitions), whatever S is; the numbers are those of the textbook
@@ -15,43 +21,113 @@ from __future__ import annotations
 
 import numpy as np
 
+from safedrift.kernels.stepping import first_state, next_state, observe
+from safedrift.kernels.tabular import window as data
 from safedrift.kernels.tabular.memory import BERNSTEIN_BONUS, OBSERVED, PLAIN
-from safedrift.kernels.types import jit, jit_inline, jit_open, jit_part
+from safedrift.kernels.types import jit, jit_inline, jit_source_inline
 
-# ---------------------------------------------------------------- Algorithm 1: one episode
+# ---------------------------------------------------------------- Algorithm 1
 
 
-@jit_open
-def begin_episode(m, settings, memory):
-    """Policy of episode m (from 0): mirror step or restart."""
-    A = memory.pi.shape[1]
-    opens_window = m % settings.W == 0
-    restarts = m % settings.L == 0
+@jit
+def play(arrays, hyper, memory, schedule, inputs, buffer, out, trace, log):
+    """Play B episodes from `memory.clock.episode` on.
+
+    Parameters
+    ----------
+    arrays : TableArrays, the world
+    hyper : Hyperparameters
+    memory : Memory
+    schedule : Schedule, what to forget before each episode
+    inputs : ChunkInput
+    buffer : EpisodeBuffer, scratch
+    out : ChunkOutput, written
+    trace : Trace, written
+    log : Log, written where it has room
+    """
+    B, H = inputs.action_uniforms.shape
+    K = memory.dual.mu.size
+    states, actions, signals = buffer.states, buffer.actions, buffer.signals
+    written = 0
+    for e in range(B):  # Alg. 1, line 2: for m = 1, ..., M
+        m = memory.clock.episode[0]
+        begin_episode(
+            schedule.opens_window[e], schedule.drops[e], schedule.discount[e],
+            schedule.restarts[e], hyper, memory,
+        )  # fmt: skip
+        if inputs.measured[e]:
+            write_policy(memory, out.policies[written])
+            written += 1
+        u = inputs.world_uniforms[e]
+        s = first_state(arrays, u[0])  # Alg. 1, line 3: x_1
+        for h in range(H):
+            states[h] = s
+            actions[h] = act(h, s, inputs.action_uniforms[e, h], memory)
+            # Alg. 1, line 10: receive r, g and x_{h+1}
+            observe(arrays, m, h, s, actions[h], inputs.noisy, u, H + h * (1 + K), signals)
+            if h + 1 < H:
+                s = next_state(arrays, m, h, s, actions[h], u[h + 1])
+        at_cap = end_episode(arrays.thresholds[m], states, actions, signals, hyper, memory)
+        keep(e, at_cap, signals, memory, out, trace)
+        if log.states.shape[0] > 0:
+            write_estimates(memory, log.q[e])
+            keep_episode(e, buffer, log)
+
+
+@jit_source_inline
+def begin_episode(opens_window, drops, discount, restarts, hyper, memory):
+    """Policy of the next episode: mirror step or restart; then forget what is to be forgotten."""
     if not restarts:
-        improve_policy(settings.alpha, memory)
-    if opens_window or restarts:
-        for h in range(memory.slots.size):
-            if opens_window:  # Alg. 1, line 3: m = ℓ_Q, no data yet
-                memory.active[h] = 0
-                memory.edges[h] = 0
-            if restarts:  # Alg. 1, line 4: m = ℓ_π
-                memory.slots[h] = memory.active[h]
-                for a in range(A):
-                    for i in range(memory.slots[h]):  # Alg. 1, line 5
-                        memory.logit[h, a, i] = 0.0
-                        memory.logit_low[h, a, i] = 0.0
-                        memory.pi[h, a, i] = 1.0 / A
+        improve_policy(hyper.alpha, memory)
+    forget(opens_window, drops, discount, hyper, memory)
+    if restarts:  # Alg. 1, line 4: m = ℓ_π
+        restart_policy(memory)
+        memory.clock.policy_age[0] = 0
+
+
+@jit_source_inline
+def forget(opens_window, drops, discount, hyper, memory):
+    """Forget data, as a `Forgetting` has decided."""
+    if opens_window:  # Alg. 1, line 3: m = ℓ_Q, no data yet
+        data.open_window(memory)
+        memory.clock.window[0] += 1
+        memory.clock.window_age[0] = 0
+    if drops:
+        data.drop_oldest(hyper, memory)
+    if discount < 1.0:
+        data.discount(discount, hyper, memory)
+
+
+@jit_inline
+def restart_policy(memory):
+    """π ← uniform; states without data give up their slots."""
+    policy = memory.policy
+    A = policy.pi.shape[1]
+    for h in range(policy.slots.size):
+        policy.slots[h] = memory.window.active[h]
+        for a in range(A):
+            for i in range(policy.slots[h]):  # Alg. 1, line 5
+                policy.logit[h, a, i] = 0.0
+                policy.logit_low[h, a, i] = 0.0
+                policy.pi[h, a, i] = 1.0 / A
 
 
 @jit_inline
 def improve_policy(alpha, memory):
     """π_m ∝ π_{m-1} exp(α (Q_r + Σ_k μ_k Q_g,k)) on the states of the window."""
-    H, A, _ = memory.pi.shape
-    K = memory.mu.size
-    q, mu, pi, logit, low = memory.q, memory.mu, memory.pi, memory.logit, memory.logit_low
-    top, step = memory.top, memory.step
+    policy, scratch = memory.policy, memory.scratch
+    q, mu, pi, logit, low = (
+        memory.values.q,
+        memory.dual.mu,
+        policy.pi,
+        policy.logit,
+        policy.logit_low,
+    )
+    top, step = scratch.top, scratch.step
+    H, A, _ = pi.shape
+    K = mu.size
     for h in range(H):  # Alg. 1, line 7
-        n = memory.active[h]
+        n = memory.window.active[h]
         # Alg. 1, line 8. Differences to action 0 are taken before they are summed, so a large
         # part common to all actions costs no digits.
         for a in range(1, A):
@@ -95,7 +171,8 @@ def exponentials(h, start, end, memory):
     compiler vectorises (unsigned indices need no test for negative ones): two to three times as
     fast as calling exp.
     """
-    pi, scale, bits, result = memory.pi_flat, memory.scale, memory.scale_bits, memory.mantissa
+    pi, scratch = memory.policy.pi_flat, memory.scratch
+    scale, bits, result = scratch.scale, scratch.scale_bits, scratch.mantissa
     for j in range(start, end):
         x = max(pi[h, j], -708.0)
         shifted = x * 1.4426950408889634 + 6755399441055744.0
@@ -125,103 +202,117 @@ def exponentials(h, start, end, memory):
 @jit_inline
 def act(h, s, u, memory):
     """Draw an action from π_h(·|s) with the uniform u."""
-    i = find(h, s, memory)
+    i = data.find(h, s, memory.policy)
     if i < 0:
-        A = memory.pi.shape[1]
+        A = memory.policy.pi.shape[1]
         return min(int(u * A), A - 1)
-    return pick(h, i, u, memory)
+    return pick(h, i, u, memory.policy.pi)
 
 
 @jit_inline
-def pick(h, i, u, memory):
-    """Draw an action from the policy in slot i with the uniform u."""
-    A = memory.pi.shape[1]
+def pick(h, i, u, pi):
+    """Draw an action from the policy pi (H, A, cap) in slot i with the uniform u."""
+    A = pi.shape[1]
     below = 0.0
     chosen = 0
     for a in range(A):  # Alg. 1, line 9; counting instead of stopping avoids a branch per action
-        below += memory.pi[h, a, i]
+        below += pi[h, a, i]
         chosen += u >= below
-    while chosen >= A or memory.pi[h, chosen, i] == 0.0:  # u beyond a sum that rounded below 1
+    while chosen >= A or pi[h, chosen, i] == 0.0:  # u beyond a sum that rounded below 1
         chosen -= 1
     return chosen
 
 
-@jit_open
-def end_episode(m, thresholds, states, actions, values, settings, memory):
+@jit_source_inline
+def end_episode(thresholds, states, actions, signals, hyper, memory):
     """Dual step, evaluation of π_m on the window, then the episode enters the window.
 
     Parameters
     ----------
     thresholds : (K,) b_m
-    states, actions : (H,) Alg. 1, line 10: what was visited
-    values : (1+K, H) observed reward and utilities
+    states, actions : (H,) what was visited
+    signals : (1+K, H) observed reward and utilities
 
     Returns
     -------
     How many of the H*(1+K) optimistic estimates at the visited pairs sit at their cap H-h+1.
     """
-    update_dual(thresholds, settings, memory)
-    evaluate(m // settings.W, settings, memory)
-    feed_dual(values, settings.feed, memory)
-    memory.episode[0] = m + 1
-    return absorb(states, actions, values, settings, memory)
+    update_dual(thresholds, hyper, memory.dual)
+    evaluate(hyper, memory)
+    set_dual_signal(signals, hyper.dual_signal, memory)
+    at_cap = data.absorb(states, actions, signals, hyper, memory)
+    if memory.episodes.states.shape[0] > 0:
+        data.hold(states, actions, signals, memory.episodes)
+    advance(memory.clock)
+    return at_cap
 
 
 @jit_inline
-def update_dual(thresholds, settings, memory):
+def advance(clock):
+    """Alg. 1, line 14: on to the next episode."""
+    clock.episode[0] += 1
+    clock.window_age[0] += 1
+    clock.policy_age[0] += 1
+
+
+@jit_inline
+def update_dual(thresholds, hyper, dual):
     """μ^m = clip(μ^{m-1} + η (b - V_g^{m-1}(x1) - ξ μ^{m-1}), 0, χ)."""
-    for k in range(memory.mu.size):
-        mu = memory.mu[k]
-        b = memory.last_thresholds[k] if settings.lagged else thresholds[k]
+    for k in range(dual.mu.size):
+        mu = dual.mu[k]
+        b = dual.last_thresholds[k] if hyper.lagged else thresholds[k]
         # Alg. 1, line 12
-        step = settings.eta * (b - memory.fed[k] - settings.xi * mu)
-        memory.mu[k] = min(max(mu + step, 0.0), settings.chi)
-        memory.last_thresholds[k] = thresholds[k]
+        step = hyper.eta * (b - dual.signal[k] - hyper.xi * mu)
+        dual.mu[k] = min(max(mu + step, 0.0), hyper.chi)
+        dual.last_thresholds[k] = thresholds[k]
 
 
 @jit_inline
-def feed_dual(values, feed, memory):
-    """Keep what the next dual step is told about V_g of this episode's policy."""
-    K = memory.mu.size
+def set_dual_signal(signals, dual_signal, memory):
+    """Keep what the next dual step sees of V_g of this episode's policy."""
+    dual, v_start = memory.dual, memory.values.v_start
+    K = dual.mu.size
     for k in range(K):
-        if feed == OBSERVED:
-            memory.fed[k] = 0.0
-            for h in range(values.shape[1]):
-                memory.fed[k] += values[1 + k, h]
+        if dual_signal == OBSERVED:
+            dual.signal[k] = 0.0
+            for h in range(signals.shape[1]):
+                dual.signal[k] += signals[1 + k, h]
         else:
-            memory.fed[k] = memory.v_start[1 + K + k if feed == PLAIN else 1 + k]
+            dual.signal[k] = v_start[1 + K + k if dual_signal == PLAIN else 1 + k]
 
 
 # ---------------------------------------------------------------- Algorithm 3: evaluation
 
 
-@jit_open
-def evaluate(block, settings, memory):
+@jit_source_inline
+def evaluate(hyper, memory):
     """Optimistic evaluation of the current policy on the window's data (Alg. 1, line 13).
 
     Alg. 3, line 1: the data are the counts and sums that `absorb` has kept.
     """
-    C, H, A, _ = memory.q.shape
-    K = memory.mu.size
+    values, active, initial = memory.values, memory.window.active, memory.values.initial
+    C, H, A, _ = values.q.shape
+    K = memory.dual.mu.size
+    window = min(memory.clock.window[0], hyper.LV.shape[0] - 1)
     for h in range(H - 1, -1, -1):  # Alg. 3, line 2
         sum_ahead(h, memory)  # Alg. 3, lines 3 and 4
-        unseen = bonus_of_count(h, 0.0, settings)  # Alg. 3, line 5, at n = 0
+        unseen = data.bonus_of_count(h, 0.0, hyper)  # Alg. 3, line 5, at n = 0
         for c in range(C):
             optimistic = c <= K
-            if optimistic and settings.bonus == BERNSTEIN_BONUS and h + 1 < H:
-                add_spread(c, h, settings, memory)
+            if optimistic and hyper.bonus == BERNSTEIN_BONUS and h + 1 < H:
+                add_variance_bonus(c, h, hyper, memory)
             # Alg. 3, line 6
-            lv = settings.LV[block, c - 1, h] if 1 <= c <= K else 0.0
+            lv = hyper.LV[window, c - 1, h] if 1 <= c <= K else 0.0
             finish(c, h, lv, optimistic, memory)  # Alg. 3, lines 7 and 8
-            memory.v_unseen[c, h] = min(unseen + lv if optimistic else np.inf, float(H - h))
+            values.v_unseen[c, h] = min(unseen + lv if optimistic else np.inf, float(H - h))
     for c in range(C):  # Alg. 3, line 10: V_1, here at the initial distribution
         inside = 0.0
         value = 0.0
-        for i in range(memory.active[0]):
-            p = memory.initial[memory.state[0, i]]
+        for i in range(active[0]):
+            p = initial[memory.policy.state[0, i]]
             inside += p
-            value += p * memory.v[c, 0, i]
-        memory.v_start[c] = value + max(1.0 - inside, 0.0) * memory.v_unseen[c, 0]
+            value += p * values.v[c, 0, i]
+        values.v_start[c] = value + max(1.0 - inside, 0.0) * values.v_unseen[c, 0]
 
 
 @jit_inline
@@ -230,172 +321,104 @@ def sum_ahead(h, memory):
 
     Alg. 3, lines 3 and 4: the denominators n + λ are in `weight`.
     """
-    C, H, A, _ = memory.q.shape
-    K = memory.mu.size
-    n = memory.active[h]
-    q, q_flat, v = memory.q, memory.q_flat, memory.v
+    window = memory.window
+    q, q_flat, v = memory.values.q, memory.values.q_flat, memory.values.v
+    C, H, A, _ = q.shape
+    K = memory.dual.mu.size
+    n = window.active[h]
     for c in range(C):
         source = c if c <= K else c - K
         for a in range(A):
             for i in range(n):
-                q[c, h, a, i] = memory.gain[source, h, a, i]
+                q[c, h, a, i] = window.signal_sums[source, h, a, i]
         if h + 1 < H:
-            for e in range(memory.edges[h]):
-                value = memory.edge_times[h, e] * v[c, h + 1, memory.edge_next[h, e]]
-                q_flat[c, h, memory.edge_pair[h, e]] += value
+            for e in range(window.edges[h]):
+                value = window.edge_times[h, e] * v[c, h + 1, window.edge_next[h, e]]
+                q_flat[c, h, window.edge_pair[h, e]] += value
 
 
 @jit_inline
-def add_spread(c, h, settings, memory):
+def add_variance_bonus(c, h, hyper, memory):
     """Add c sqrt(Var_n[V] / n), the variance over observed successors, to r̂ + P̂V."""
-    A, n = memory.pi.shape[1], memory.active[h]
-    q, v, gain, visits = memory.q, memory.v, memory.gain, memory.visits
-    mean, square = memory.mean, memory.square
-    mean_flat, square_flat = memory.mean_flat, memory.square_flat
+    window, scratch = memory.window, memory.scratch
+    q, v, sums, visits = memory.values.q, memory.values.v, window.signal_sums, window.visits
+    mean, square = scratch.mean, scratch.square
+    mean_flat, square_flat = scratch.mean_flat, scratch.square_flat
+    A, n = memory.policy.pi.shape[1], window.active[h]
     for a in range(A):
         for i in range(n):
-            mean[a, i] = (q[c, h, a, i] - gain[c, h, a, i]) / max(visits[h, a, i], 1.0)
+            times = visits[h, a, i] if visits[h, a, i] > 0.0 else 1.0
+            mean[a, i] = (q[c, h, a, i] - sums[c, h, a, i]) / times
             square[a, i] = 0.0
-    for e in range(memory.edges[h]):
-        pair = memory.edge_pair[h, e]
-        x = v[c, h + 1, memory.edge_next[h, e]] - mean_flat[pair]
-        square_flat[pair] += memory.edge_times[h, e] * x * x
+    for e in range(window.edges[h]):
+        pair = window.edge_pair[h, e]
+        x = v[c, h + 1, window.edge_next[h, e]] - mean_flat[pair]
+        square_flat[pair] += window.edge_times[h, e] * x * x
     for a in range(A):
         for i in range(n):
-            spread = settings.c * np.sqrt(square[a, i]) / max(visits[h, a, i], 1.0)
-            q[c, h, a, i] += spread * (visits[h, a, i] + settings.lam)
+            times = visits[h, a, i] if visits[h, a, i] > 0.0 else 1.0
+            deviation = hyper.c * np.sqrt(square[a, i]) / times
+            q[c, h, a, i] += deviation * (visits[h, a, i] + hyper.lam)
 
 
 @jit_inline
 def finish(c, h, lv, optimistic, memory):
     """Divide by n + λ, add bonus and LV, clip to [0, H-h+1], average over the policy."""
-    H, A, _ = memory.pi.shape
-    n = memory.active[h]
+    window, pi = memory.window, memory.policy.pi
+    q, v, weight, bonus = memory.values.q, memory.values.v, window.weight, window.count_bonus
+    H, A, _ = pi.shape
+    n = window.active[h]
     most = float(H - h)
-    q, v, pi, weight, extra = memory.q, memory.v, memory.pi, memory.weight, memory.extra
     for a in range(A):
         if optimistic:
             for i in range(n):  # Alg. 3, lines 5, 7 and 8
-                x = q[c, h, a, i] * weight[h, a, i] + (extra[h, a, i] + lv)
+                x = q[c, h, a, i] * weight[h, a, i] + (bonus[h, a, i] + lv)
                 x = max(min(x, most), 0.0)
                 q[c, h, a, i] = x
                 v[c, h, i] = (v[c, h, i] if a > 0 else 0.0) + pi[h, a, i] * x
         else:
             for i in range(n):
                 x = max(min(q[c, h, a, i] * weight[h, a, i], most), 0.0)
-                x = x if memory.visits[h, a, i] > 0.0 else most
+                x = x if window.visits[h, a, i] > 0.0 else most
                 q[c, h, a, i] = x
                 v[c, h, i] = (v[c, h, i] if a > 0 else 0.0) + pi[h, a, i] * x
 
 
-@jit_inline
-def bonus_of_count(h, n, settings):
-    """Part of the bonus that depends on the step and the visit count alone."""
-    if settings.bonus == BERNSTEIN_BONUS:
-        if n == 0.0:
-            return np.inf
-        H = settings.root.size
-        return settings.c * settings.c * (H - h) / n + settings.lam / (n + settings.lam)
-    d = n + settings.shift
-    if d <= 0.0:
-        d = 1.0
-    return settings.root[h] / np.sqrt(d) + settings.tail[h] / (n + settings.lam)
-
-
-# ---------------------------------------------------------------- the window
-
-
-@jit_open
-def absorb(states, actions, values, settings, memory):
-    """Put a finished episode into the window: counts, sums and transitions. Returns cap hits."""
-    H = states.size
-    ahead = np.int64(-1)
-    at_cap = 0
-    for h in range(H - 1, -1, -1):
-        i = find(h, states[h], memory)
-        if i < 0 or i >= memory.active[h]:
-            i = np.int64(activate(h, states[h], i, settings, memory))
-        a = actions[h]
-        for c in range(values.shape[0]):
-            at_cap += memory.q[c, h, a, i] >= H - h
-        n = memory.visits[h, a, i] + 1.0
-        memory.visits[h, a, i] = n
-        memory.weight[h, a, i] = 1.0 / (n + settings.lam)
-        memory.extra[h, a, i] = bonus_of_count(h, n, settings)
-        for c in range(values.shape[0]):
-            memory.gain[c, h, a, i] += values[c, h]
-        if h + 1 < H:
-            add_transition(h, a, i, ahead, memory)
-        ahead = i
-    return at_cap
+# ---------------------------------------------------------------- recording
 
 
 @jit_inline
-def find(h, s, memory):
-    """Slot of state s at step h, or -1 if its policy is uniform and it is not in the window."""
-    i = memory.slot_of[h, s]
-    if i < memory.slots[h] and memory.state[h, i] == s:
-        return np.int64(i)
-    return np.int64(-1)
-
-
-@jit_part
-def activate(h, s, i, settings, memory):
-    """Move state s from slot i (-1: from nowhere) behind the active slots and make it active."""
-    A = memory.pi.shape[1]
-    if i < 0:
-        i = memory.slots[h]
-        memory.slots[h] += 1
-        memory.state[h, i] = s
-        for a in range(A):
-            memory.logit[h, a, i] = 0.0
-            memory.logit_low[h, a, i] = 0.0
-            memory.pi[h, a, i] = 1.0 / A
-    j = memory.active[h]
-    memory.active[h] += 1
-    moved = memory.state[h, j]
-    memory.state[h, i], memory.slot_of[h, moved] = moved, i
-    memory.state[h, j], memory.slot_of[h, s] = s, j
-    unseen = bonus_of_count(h, 0.0, settings)
-    for a in range(A):
-        for array in (memory.logit, memory.logit_low, memory.pi):
-            array[h, a, i], array[h, a, j] = array[h, a, j], array[h, a, i]
-        memory.visits[h, a, j] = 0.0
-        memory.weight[h, a, j] = 1.0 / settings.lam
-        memory.extra[h, a, j] = unseen
-        memory.last[h, a, j] = -1
-        for c in range(memory.gain.shape[0]):
-            memory.gain[c, h, a, j] = 0.0
-        for c in range(memory.q.shape[0]):  # equal for all actions, as it was when unvisited
-            memory.q[c, h, a, j] = memory.v_unseen[c, h]
-    return j
+def keep(e, at_cap, signals, memory, out, trace):
+    """Record episode e of the chunk."""
+    mu, v_start = memory.dual.mu, memory.values.v_start
+    H, K = signals.shape[1], mu.size
+    trace.at_cap[e] = at_cap / (H * (1 + K))
+    for k in range(K):
+        trace.mu[e, k] = mu[k]
+    for c in range(v_start.size):
+        trace.v_start[e, c] = v_start[c]
+    for c in range(1 + K):
+        for h in range(H):
+            out.returns[e, c] += signals[c, h]
 
 
 @jit_inline
-def add_transition(h, a, i, ahead, memory):
-    """Count one more transition from action a in slot i to slot `ahead` of step h+1."""
-    e = memory.last[h, a, i]
-    while e >= 0:
-        if memory.edge_next[h, e] == ahead:
-            memory.edge_times[h, e] += 1.0
-            return
-        e = memory.edge_before[h, e]
-    e = memory.edges[h]
-    memory.edges[h] += 1
-    memory.edge_pair[h, e] = a * memory.pi.shape[2] + i
-    memory.edge_next[h, e] = ahead
-    memory.edge_times[h, e] = 1.0
-    memory.edge_before[h, e] = memory.last[h, a, i]
-    memory.last[h, a, i] = e
+def keep_episode(e, buffer, log):
+    """Log the trajectory of episode e of the chunk."""
+    for h in range(buffer.states.size):
+        log.states[e, h] = buffer.states[h]
+        log.actions[e, h] = buffer.actions[h]
+        for c in range(buffer.signals.shape[0]):
+            log.signals[e, c, h] = buffer.signals[c, h]
 
 
 # ---------------------------------------------------------------- entry points for Python
 
 
 @jit
-def begin(m, settings, memory):
-    """Entry point of `begin_episode` for a user's own loop."""
-    begin_episode(m, settings, memory)
+def begin(opens_window, drops, discount, restarts, hyper, memory):
+    """Entry point of `begin_episode` for an episode at a time."""
+    begin_episode(opens_window, drops, discount, restarts, hyper, memory)
 
 
 @jit
@@ -405,34 +428,35 @@ def draw(h, s, u, memory):
 
 
 @jit
-def end(m, thresholds, states, actions, values, settings, memory):
+def end(thresholds, states, actions, signals, hyper, memory):
     """Entry point of `end_episode`."""
-    return end_episode(m, thresholds, states, actions, values, settings, memory)
+    return end_episode(thresholds, states, actions, signals, hyper, memory)
 
 
 @jit
 def write_policy(memory, policy):
     """Write the current policy to `policy` (H, S, A)."""
-    H, A, _ = memory.pi.shape
+    table = memory.policy
+    H, A, _ = table.pi.shape
     for h in range(H):
         for s in range(policy.shape[1]):
             for a in range(A):
                 policy[h, s, a] = 1.0 / A
-        for i in range(memory.slots[h]):
+        for i in range(table.slots[h]):
             for a in range(A):
-                policy[h, memory.state[h, i], a] = memory.pi[h, a, i]
+                policy[h, table.state[h, i], a] = table.pi[h, a, i]
 
 
 @jit
 def write_estimates(memory, q):
     """Write the Q estimates of the last episode to `q` (C, H, S, A)."""
-    C, H, A, _ = memory.q.shape
-    A = memory.pi.shape[1]
+    values = memory.values
+    C, H, A, _ = values.q.shape
     for c in range(C):
         for h in range(H):
             for s in range(q.shape[2]):
                 for a in range(A):
-                    q[c, h, s, a] = memory.v_unseen[c, h]
-            for i in range(memory.active[h]):
+                    q[c, h, s, a] = values.v_unseen[c, h]
+            for i in range(memory.window.active[h]):
                 for a in range(A):
-                    q[c, h, memory.state[h, i], a] = memory.q[c, h, a, i]
+                    q[c, h, memory.policy.state[h, i], a] = values.q[c, h, a, i]

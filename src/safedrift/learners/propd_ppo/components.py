@@ -1,4 +1,4 @@
-"""The three parts of PROPD-PPO, as settings that can be swapped and are recorded in every result.
+"""The components of PROPD-PPO: they can be swapped, and every result records them.
 
 A learner is a `MirrorStep` (who improves the policy), a `DualStep` (who prices the constraint) and
 an `Evaluation` (who estimates values from the window): a `CountEvaluation` in the tabular setting,
@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from safedrift import _check
 from safedrift._check import FloatArray
+from safedrift.kernels.linear.memory import LinearHyperparameters
 from safedrift.kernels.tabular import memory
-from safedrift.kernels.tabular.memory import FEEDS
+from safedrift.kernels.tabular.memory import DUAL_SIGNALS, Hyperparameters
 
 __all__ = [
     "BernsteinBonus",
@@ -72,7 +73,7 @@ class DualStep:
             if not 0 <= value <= MOST:
                 _check.fail(name, f"in [0, {MOST:g}]", value)
         _check.positive("chi", self.chi, infinite=True)
-        _check.choice("feed", self.feed, tuple(FEEDS))
+        _check.choice("feed", self.feed, tuple(DUAL_SIGNALS))
         _check.kind("lagged", self.lagged, bool)
 
 
@@ -207,51 +208,68 @@ class LeastSquaresEvaluation:
 Evaluation = CountEvaluation | LeastSquaresEvaluation
 
 
-def step_settings(improvement: MirrorStep, dual: DualStep) -> dict[str, Any]:
-    """What the compiled improvement and dual step take, whatever the evaluation."""
-    return {
-        "alpha": float(improvement.alpha), "L": int(improvement.L), "eta": float(dual.eta),
-        "xi": float(dual.xi), "chi": float(dual.chi), "lagged": bool(dual.lagged),
-        "feed": FEEDS[dual.feed],
-    }  # fmt: skip
-
-
-def kernel_settings(
+def table_hyperparameters(
     improvement: MirrorStep, dual: DualStep, evaluation: Evaluation, H: int
-) -> memory.Settings:
-    """Flatten the parts into what the compiled code takes."""
+) -> Hyperparameters:
+    """Flatten the components into what the compiled code with counts takes."""
     if not isinstance(evaluation, CountEvaluation):
         raise TypeError(f"evaluation must be a CountEvaluation; got {type(evaluation).__name__}")
     bonus = evaluation.bonus
-    counted = isinstance(bonus, CountBonus)
-    nothing = np.zeros(H)
-    return memory.Settings(
-        **step_settings(improvement, dual),
-        W=int(evaluation.W),
+    by_count = isinstance(bonus, CountBonus)
+    zeros = np.zeros(H)
+    return Hyperparameters(
+        **_steps(improvement, dual),
         lam=float(evaluation.lam),
-        bonus=memory.COUNT_BONUS if counted else memory.BERNSTEIN_BONUS,
-        root=np.array(bonus.root, dtype=np.float64) if isinstance(bonus, CountBonus) else nothing,
+        bonus=memory.COUNT_BONUS if by_count else memory.BERNSTEIN_BONUS,
+        root=np.array(bonus.root, dtype=np.float64) if isinstance(bonus, CountBonus) else zeros,
         shift=float(bonus.shift) if isinstance(bonus, CountBonus) else 0.0,
-        tail=np.array(bonus.tail, dtype=np.float64) if isinstance(bonus, CountBonus) else nothing,
+        tail=np.array(bonus.tail, dtype=np.float64) if isinstance(bonus, CountBonus) else zeros,
         c=float(bonus.c) if isinstance(bonus, BernsteinBonus) else 0.0,
         LV=np.ascontiguousarray(evaluation.LV, dtype=np.float64),
     )
 
 
-def describe(part: object) -> dict[str, Any]:
-    """Return a part's numbers as plain data for manifests (arrays as lists)."""
-    plain: dict[str, Any] = {}
-    for name, value in vars(part).items():
+def linear_hyperparameters(
+    improvement: MirrorStep, dual: DualStep, evaluation: Evaluation
+) -> LinearHyperparameters:
+    """Flatten the components into what the compiled code with least squares takes."""
+    if not isinstance(evaluation, LeastSquaresEvaluation):
+        kind = type(evaluation).__name__
+        raise TypeError(f"evaluation must be LeastSquaresEvaluation; got {kind}")
+    arrays = ("beta", "beta_r", "LV", "spread_P", "spread_g")
+    return LinearHyperparameters(
+        **_steps(improvement, dual),
+        lam=float(evaluation.lam),
+        **{name: np.array(getattr(evaluation, name), dtype=np.float64) for name in arrays},
+    )
+
+
+def _steps(improvement: MirrorStep, dual: DualStep) -> dict[str, Any]:
+    """What the compiled improvement and dual step take, whatever the evaluation."""
+    return {
+        "alpha": float(improvement.alpha),
+        "eta": float(dual.eta),
+        "xi": float(dual.xi),
+        "chi": float(dual.chi),
+        "lagged": bool(dual.lagged),
+        "dual_signal": DUAL_SIGNALS[dual.feed],
+    }
+
+
+def plain(component: object) -> dict[str, Any]:
+    """Return a component's numbers as plain data for manifests (arrays as lists)."""
+    found: dict[str, Any] = {}
+    for name, value in vars(component).items():
         if isinstance(value, np.ndarray):
-            plain[name] = _describe_array(value)
+            found[name] = _plain_array(value)
         elif isinstance(value, CountBonus | BernsteinBonus):
-            plain[name] = {"kind": type(value).__name__, **describe(value)}
+            found[name] = {"kind": type(value).__name__, **plain(value)}
         else:
-            plain[name] = value
-    return plain
+            found[name] = value
+    return found
 
 
-def _describe_array(values: NDArray[Any]) -> Any:
+def _plain_array(values: NDArray[Any]) -> Any:
     """A number where all entries agree, otherwise the nested list."""
     if values.size and (values == values.flat[0]).all():
         return float(values.flat[0])

@@ -1,130 +1,97 @@
-"""Three ways to hold what a learner knows, behind the same few methods.
+"""What PROPD-PPO computes with: counts (Algorithm 3) or least squares (Algorithm 2).
 
-`TableEngine` counts visits (Algorithm 3), `LinearEngine` regresses value targets at finitely many
-states (Algorithm 2), `BoxEngine` does that at the nodes of a continuous state space and rebuilds
-its policy wherever it is asked for it. Each holds the settings and the memory of the compiled
-parts and translates between them and the user's states.
+`TableEngine` counts visits, `LinearEngine` regresses value targets at finitely many states;
+`box_engine.BoxEngine` does that at the nodes of a continuous state space. Each holds the
+hyperparameters and the memory of the compiled code and has the same few methods.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from safedrift import _check
 from safedrift._check import FloatArray
 from safedrift.kernels.linear import propd_ppo as linear
 from safedrift.kernels.linear.memory import (
+    LinearHyperparameters,
     LinearMemory,
-    LinearSettings,
-    make_history,
     make_linear_memory,
-    with_history_room,
     with_linear_views,
 )
-from safedrift.kernels.tabular import propd_ppo as learner
-from safedrift.kernels.tabular.memory import PLAIN, Memory, make_memory, with_room, with_views
-from safedrift.kernels.types import Features
-from safedrift.knowledge import Sizes
-from safedrift.learners.propd_ppo.components import (
-    LeastSquaresEvaluation,
-    kernel_settings,
-    step_settings,
+from safedrift.kernels.records import Schedule
+from safedrift.kernels.tabular import propd_ppo as tabular
+from safedrift.kernels.tabular.memory import (
+    PLAIN,
+    Hyperparameters,
+    Memory,
+    make_memory,
+    with_room,
+    with_views,
 )
+from safedrift.kernels.types import Features, LinearArrays, TableArrays
+from safedrift.knowledge import Sizes
+from safedrift.learners.policies import TabularPolicy
+from safedrift.learners.propd_ppo.components import linear_hyperparameters, table_hyperparameters
 from safedrift.learners.propd_ppo.parameters import Parameters
+from safedrift.learners.protocol import PolicyLike
 
-__all__ = ["BoxEngine", "BoxMaps", "BoxPolicy", "Engine", "LinearEngine", "Policy", "TableEngine"]
-
-_CHUNK_NUMBERS = 2**22  # of ∫ψV^τ held at once while a policy is rebuilt at many points
-
-
-class BoxMaps(Protocol):
-    """The feature maps on a box: what the learner may ask at a state that is not a node."""
-
-    @property
-    def low(self) -> FloatArray:
-        """Lower corner (n,)."""
-
-    @property
-    def high(self) -> FloatArray:
-        """Upper corner (n,)."""
-
-    def features_at(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """ψ (P, A, J, d1) times the weights of the nodes, and φ (P, A, d2), at points (P, n)."""
+__all__ = ["Engine", "LinearEngine", "TableEngine"]
 
 
-class Policy:
-    """A snapshot of π_m: `policy[h, s]` is a distribution, np.asarray(policy) is (H, S, A)."""
+class Engine(Protocol):
+    """The compiled half of the learner: an episode at a time, or a chunk."""
 
-    def __init__(self, shape: tuple[int, int, int], slots: Any, state: Any, pi: FloatArray) -> None:
-        self.shape = shape
-        self._slots, self._state, self._pi = slots, state, pi
+    hyperparameters: Any
+    memory: Any
 
-    def __getitem__(self, key: tuple[int, int]) -> FloatArray:
-        H, S, A = self.shape
-        if not isinstance(key, tuple) or len(key) != 2:
-            raise TypeError(f"policy[h, s] needs a step and a state; got {key!r}")
-        h = _check.integer("h", key[0], lower=0, upper=H - 1)
-        s = _check.integer("s", key[1], lower=0, upper=S - 1)
-        found = np.flatnonzero(self._state[h, : self._slots[h]] == s)
-        if found.size:
-            return np.asarray(self._pi[h, :, found[0]])
-        return np.full(A, 1 / A)
+    def reserve(self, episodes: int) -> None:
+        """Make room for so many more episodes."""
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        H, _, A = self.shape
-        dense = np.full(self.shape, 1 / A)
-        for h in range(H):
-            n = self._slots[h]
-            dense[h, self._state[h, :n]] = self._pi[h, :, :n].T
-        return dense if dtype is None else dense.astype(dtype)
+    def begin(self, forget: Schedule) -> PolicyLike:
+        """Start the next episode, after forgetting what row 0 of `forget` says."""
 
+    def act(self, h: int, state: Any, u: float) -> int:
+        """Draw an action with the uniform u."""
 
-class BoxPolicy:
-    """π_m on a box: `policy[h, x]` at any state x, while the episode lasts.
+    def end(
+        self, thresholds: FloatArray, states: NDArray[Any], actions: Any, signals: FloatArray
+    ) -> int:
+        """Learn from a finished episode; returns how many estimates sit at their cap."""
 
-    np.asarray(policy) is a snapshot (H, S, A) at the nodes, the first states last.
-    """
+    def q(self) -> FloatArray:
+        """Q estimates (1+K, H, S, A)."""
 
-    def __init__(self, engine: BoxEngine) -> None:
-        self._engine = engine
-        self._episode = int(engine.memory.episode[0])
-        self._pi = np.ascontiguousarray(engine.memory.pi.transpose(0, 2, 1))
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Everything learnt so far, as arrays."""
 
-    def __getitem__(self, key: tuple[int, ArrayLike]) -> FloatArray:
-        if not isinstance(key, tuple) or len(key) != 2:
-            raise TypeError(f"policy[h, x] needs a step and a state; got {key!r}")
-        if int(self._engine.memory.episode[0]) != self._episode:
-            raise RuntimeError("this policy belongs to an episode that is over")
-        h = _check.integer("h", key[0], lower=0, upper=self._pi.shape[0] - 1)
-        x = self._engine.points("x", key[1], (self._engine.box.low.size,))
-        at_x: FloatArray = self._engine.policy_at(h, x[None])[0]
-        return at_x
-
-    def __repr__(self) -> str:
-        H, S, A = self._pi.shape
-        return f"BoxPolicy(episode={self._episode}, H={H}, nodes={S}, A={A})"
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        return self._pi.copy() if dtype is None else self._pi.astype(dtype)
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from what `state` returned."""
 
 
 class TableEngine:
-    """Counts and sums of the states seen in the window (`kernels.tabular.propd_ppo`)."""
+    """Counts and sums of the states seen in the window (`kernels.tabular`)."""
 
-    def __init__(self, sizes: Sizes, initial: FloatArray, parameters: Parameters) -> None:
+    play = staticmethod(tabular.play)
+    plays_in = TableArrays
+
+    def __init__(
+        self, sizes: Sizes, initial: FloatArray, parameters: Parameters, held: int, windows: int
+    ) -> None:
         self.sizes = sizes
-        self.settings = kernel_settings(
+        self.hyperparameters: Hyperparameters = table_hyperparameters(
             parameters.improvement, parameters.dual, parameters.evaluation, sizes.H
         )
-        _check_blocks(sizes, self.settings.W, LV=(self.settings.LV, (sizes.K, sizes.H)))
+        check_windows(windows, LV=(self.hyperparameters.LV, (sizes.K, sizes.H)))
         for part in ("root", "tail"):
-            if getattr(self.settings, part).shape != (sizes.H,):
-                _check.fail(f"bonus.{part}", f"of shape ({sizes.H},)", getattr(self.settings, part))
-        channels = _channels(sizes.K, self.settings.feed)
-        self.memory: Memory = make_memory(*sizes[1:], channels, initial)
+            values = getattr(self.hyperparameters, part)
+            if values.shape != (sizes.H,):
+                _check.fail(f"bonus.{part}", f"of shape ({sizes.H},)", values)
+        C = channels(sizes.K, self.hyperparameters.dual_signal)
+        self.memory: Memory = make_memory(*sizes[1:], C, initial, held)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -134,46 +101,63 @@ class TableEngine:
         """Make room for so many more episodes."""
         self.memory = with_room(self.memory, episodes)
 
-    def begin(self, m: int) -> Policy:
-        """Start episode m and return its policy."""
-        learner.begin(m, self.settings, self.memory)
-        memory, used = self.memory, int(self.memory.slots.max())
-        shape = (*memory.slot_of.shape, memory.pi.shape[1])
-        state, pi = memory.state[:, :used].copy(), memory.pi[:, :, :used].copy()
-        return Policy(shape, memory.slots.copy(), state, pi)
+    def begin(self, forget: Schedule) -> TabularPolicy:
+        """Start the next episode and return its policy."""
+        tabular.begin(
+            forget.opens_window[0], forget.drops[0], forget.discount[0], forget.restarts[0],
+            self.hyperparameters, self.memory,
+        )  # fmt: skip
+        table = self.memory.policy
+        used = int(table.slots.max())
+        shape = (*table.slot_of.shape, table.pi.shape[1])
+        state, pi = table.state[:, :used].copy(), table.pi[:, :, :used].copy()
+        return TabularPolicy(shape, table.slots.copy(), state, pi)
 
     def act(self, h: int, state: int, u: float) -> int:
         """Draw an action with the uniform u."""
-        return int(learner.draw(h, state_number(state, self.sizes.S), u, self.memory))
+        return int(tabular.draw(h, state_number(state, self.sizes.S), u, self.memory))
 
     def end(
-        self, m: int, thresholds: FloatArray, states: ArrayLike, actions: Any, values: FloatArray
+        self, thresholds: FloatArray, states: NDArray[Any], actions: Any, signals: FloatArray
     ) -> int:
         """Learn from a finished episode; returns how many estimates sit at their cap."""
-        path = indices("states", states, self.sizes.H, self.sizes.S)
-        return int(learner.end(m, thresholds, path, actions, values, self.settings, self.memory))
+        hyper, memory = self.hyperparameters, self.memory
+        return int(tabular.end(thresholds, states, actions, signals, hyper, memory))
 
     def q(self) -> FloatArray:
         """Q estimates (1+K, H, S, A)."""
         H, S, A, K = self.sizes[1:]
-        full = np.empty((self.memory.q.shape[0], H, S, A))
-        learner.write_estimates(self.memory, full)
+        full = np.empty((self.memory.values.q.shape[0], H, S, A))
+        tabular.write_estimates(self.memory, full)
         return full[: 1 + K]
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Everything learnt so far, as arrays."""
+        return flatten(self.memory)
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from what `state` returned."""
+        self.memory = with_views(unflatten(self.memory, state))
 
 
 class LinearEngine:
-    """Regressions on the features of finitely many states (`kernels.linear.propd_ppo`)."""
+    """Regressions on the features of finitely many states (`kernels.linear`)."""
+
+    play = staticmethod(linear.play)
+    plays_in = LinearArrays
 
     def __init__(
-        self, sizes: Sizes, initial: FloatArray, parameters: Parameters, features: Features
+        self,
+        sizes: Sizes,
+        initial: FloatArray,
+        parameters: Parameters,
+        windows: int,
+        features: Features,
     ) -> None:
-        _check_features(sizes, features)
         self.sizes, self.features = sizes, features
-        self.settings = _least_squares_settings(parameters, sizes)
-        channels = _channels(sizes.K, self.settings.feed)
-        self.memory: LinearMemory = make_linear_memory(
-            sizes.H, sizes.K, channels, features, initial
-        )
+        self.hyperparameters = checked_hyperparameters(sizes, parameters, windows, features)
+        C = channels(sizes.K, self.hyperparameters.dual_signal)
+        self.memory: LinearMemory = make_linear_memory(sizes.H, sizes.K, C, features, initial)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -182,197 +166,98 @@ class LinearEngine:
     def reserve(self, episodes: int) -> None:
         """Nothing to do: the memory does not grow."""
 
-    def begin(self, m: int) -> Policy:
-        """Start episode m and return its policy."""
-        linear.begin(m, self.settings, self.memory)
-        H, A, S = self.memory.pi.shape
+    def begin(self, forget: Schedule) -> TabularPolicy:
+        """Start the next episode and return its policy."""
+        hyper, memory = self.hyperparameters, self.memory
+        linear.begin(forget.opens_window[0], forget.restarts[0], hyper, memory)
+        H, A, S = memory.policy.pi.shape
         state = np.broadcast_to(np.arange(S), (H, S))
-        return Policy((H, S, A), np.full(H, S), state, self.memory.pi.copy())
+        return TabularPolicy((H, S, A), np.full(H, S), state, memory.policy.pi.copy())
 
     def act(self, h: int, state: int, u: float) -> int:
         """Draw an action with the uniform u."""
         return int(linear.draw(h, state_number(state, self.sizes.S), u, self.memory))
 
     def end(
-        self, m: int, thresholds: FloatArray, states: ArrayLike, actions: Any, values: FloatArray
+        self, thresholds: FloatArray, states: NDArray[Any], actions: Any, signals: FloatArray
     ) -> int:
         """Learn from a finished episode; returns how many estimates sit at their cap."""
-        path = indices("states", states, self.sizes.H, self.sizes.S)
-        return int(
-            linear.end(
-                m, thresholds, path, actions, values, self.settings, self.features, self.memory
-            )
-        )
+        hyper, memory = self.hyperparameters, self.memory
+        return int(linear.end(thresholds, states, actions, signals, hyper, self.features, memory))
 
     def q(self) -> FloatArray:
         """Q estimates (1+K, H, S, A)."""
-        return _by_state(self.memory.q[: 1 + self.sizes.K])
+        return by_state(self.memory.values.q[: 1 + self.sizes.K])
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Everything learnt so far, as arrays."""
+        return flatten(self.memory)
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from what `state` returned."""
+        self.memory = with_linear_views(unflatten(self.memory, state))
 
 
-class _Seen(NamedTuple):
-    """A state visited in this episode: its bytes, ψ (A, J, d1), φ (A, d2) and the policy (A,)."""
-
-    state: bytes
-    psi: FloatArray
-    phi: FloatArray
-    pi: FloatArray
+# ---------------------------------------------------------------- shared by the engines
 
 
-class BoxEngine:
-    """Regressions at the nodes of a box, and a history from which any state's policy is rebuilt."""
-
-    def __init__(
-        self,
-        sizes: Sizes,
-        initial: FloatArray,
-        parameters: Parameters,
-        features: Features,
-        box: BoxMaps,
-    ) -> None:
-        _check_features(sizes, features)
-        self.sizes, self.features, self.box = sizes, features, box
-        self.settings = _least_squares_settings(parameters, sizes)
-        channels = _channels(sizes.K, self.settings.feed)
-        self.memory: LinearMemory = make_linear_memory(
-            sizes.H, sizes.K, channels, features, initial
-        )
-        nodes = int(features.offsets[1])  # every pair has all nodes as successors
-        self.history = make_history(self.memory, nodes)
-        self._seen: dict[int, _Seen] = {}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self.memory = with_linear_views(self.memory)
-
-    @property
-    def _past(self) -> int:
-        """Episodes of the L-block that are over."""
-        return int(self.memory.episode[0]) % self.settings.L
-
-    def reserve(self, episodes: int) -> None:
-        """Make room for so many more episodes."""
-        wanted = min(self._past + episodes, self.settings.L)
-        self.history = with_history_room(self.history, self._past, wanted)
-
-    def points(self, name: str, given: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
-        """Check one state of the box (n,), or one per step (H, n)."""
-        try:
-            bare = shape[-1] == 1 and np.ndim(given) == len(shape) - 1
-        except ValueError:  # lists of different lengths, which `floats` refuses
-            bare = False
-        array = _check.floats(name, np.asarray(given)[..., None] if bare else given, shape)
-        low, high = self.box.low, self.box.high
-        inside = (array >= low) & (array <= high)
-        if not inside.all():
-            _check.everywhere(name, array, inside, f"in {low} to {high}")
-        return array
-
-    def begin(self, m: int) -> BoxPolicy:
-        """Start episode m and return its policy."""
-        linear.begin(m, self.settings, self.memory)
-        self._seen = {}
-        return BoxPolicy(self)
-
-    def act(self, h: int, state: ArrayLike, u: float) -> int:
-        """Draw an action with the uniform u."""
-        x = self.points("state", state, (self.box.low.size,))
-        psi, phi = self.box.features_at(x[None])
-        pi = self._policy(h, psi, phi)[0]
-        self._seen[h] = _Seen(x.tobytes(), psi[0], phi[0], pi)
-        chosen = int((u >= np.cumsum(pi)).sum())
-        while chosen >= pi.size or pi[chosen] == 0.0:
-            chosen -= 1
-        return chosen
-
-    def policy_at(self, h: int, points: FloatArray) -> FloatArray:
-        """π_m of step h at points (P, n): (P, A)."""
-        return self._policy(h, *self.box.features_at(points))
-
-    def _policy(self, h: int, psi: FloatArray, phi: FloatArray) -> FloatArray:
-        """π_m of step h from features ψ (P, A, J, d1) and φ (P, A, d2): (P, A)."""
-        P, A, J, d1 = psi.shape
-        n, K = self._past, self.sizes.K
-        raw = np.empty((P, A))
-        size = max(1, _CHUNK_NUMBERS // max(1, n * (1 + K) * A * d1))
-        for first in range(0, P, size):
-            part = slice(first, first + size)
-            count = len(phi[part])
-            wide = psi[part].transpose(2, 0, 1, 3).reshape(J, -1)
-            ahead = (self.history.v[h, :n].reshape(n * (1 + K), J) @ wide).reshape(
-                n, 1 + K, count, A, d1
-            )
-            logits = np.empty((2, count, A))
-            linear.replay(
-                h, n, ahead, np.ascontiguousarray(phi[part]), self.settings, self.history,
-                self.memory, logits,
-            )  # fmt: skip
-            raw[part] = (logits[0] - logits[0].max(axis=1, keepdims=True)) + logits[1]
-        weight = np.exp(raw - raw.max(axis=1, keepdims=True))
-        return np.asarray(weight / weight.sum(axis=1, keepdims=True))
-
-    def end(
-        self, m: int, thresholds: FloatArray, states: ArrayLike, actions: Any, values: FloatArray
-    ) -> int:
-        """Learn from a finished episode; returns how many estimates sit at their cap."""
-        H, n = self.sizes.H, self.box.low.size
-        path = self.points("states", states, (H, n))
-        seen = [self._look(h, path[h]) for h in range(H)]
-        psi, phi, pi = (
-            np.stack([getattr(at, name) for at in seen]) for name in ("psi", "phi", "pi")
-        )
-        return int(
-            linear.end_on_box(
-                m,
-                thresholds,
-                psi,
-                phi,
-                pi,
-                actions,
-                values,
-                self.settings,
-                self.features,
-                self.memory,
-                self.history,
-                self._past,
-                np.empty((self.memory.q.shape[0], H + 1)),
-            )
-        )
-
-    def _look(self, h: int, x: FloatArray) -> _Seen:
-        """Features and policy of a visited state, from `act` if it was asked there."""
-        known = self._seen.get(h)
-        if known is not None and known.state == x.tobytes():
-            return known
-        psi, phi = self.box.features_at(x[None])
-        return _Seen(x.tobytes(), psi[0], phi[0], self._policy(h, psi, phi)[0])
-
-    def q(self) -> FloatArray:
-        """Q estimates (1+K, H, S, A)."""
-        return _by_state(self.memory.q[: 1 + self.sizes.K])
+def channels(K: int, dual_signal: int) -> int:
+    """Number of channels: reward, K utilities, and K again where the dual signal has no bonus."""
+    return 1 + 2 * K if dual_signal == PLAIN else 1 + K
 
 
-Engine = TableEngine | LinearEngine | BoxEngine
-
-
-def _by_state(q: FloatArray) -> FloatArray:
+def by_state(q: FloatArray) -> FloatArray:
     """Turn (..., A, S) into (..., S, A)."""
     return np.ascontiguousarray(q.swapaxes(-1, -2))
 
 
-def _channels(K: int, feed: int) -> int:
-    return 1 + K * (2 if feed == PLAIN else 1)
+_DERIVED = ("scratch", "pi_flat", "q_flat")  # computed again after restoring
 
 
-def _check_blocks(sizes: Sizes, W: int, **parts: tuple[FloatArray, tuple[int, ...]]) -> None:
-    """Check arrays that have one entry per W-block."""
-    blocks = -(-sizes.M // W)
+def flatten(record: Any, prefix: str = "") -> dict[str, NDArray[Any]]:
+    """Return the arrays of nested records by dotted names, scratch space and views left out."""
+    found: dict[str, NDArray[Any]] = {}
+    for name, value in record._asdict().items():
+        if name in _DERIVED:
+            continue
+        if isinstance(value, tuple):
+            found |= flatten(value, f"{prefix}{name}.")
+        else:
+            found[prefix + name] = value.copy()
+    return found
+
+
+def unflatten(record: Any, state: Mapping[str, NDArray[Any]], prefix: str = "") -> Any:
+    """Return the record with the arrays of `state`, which `flatten` made of one like it."""
+    changed: dict[str, Any] = {}
+    for name, value in record._asdict().items():
+        if name in _DERIVED:
+            continue
+        key = prefix + name
+        if isinstance(value, tuple):
+            changed[name] = unflatten(value, state, f"{key}.")
+        elif key not in state:
+            _check.fail("state", "what state() of a learner like this returned", f"no {key!r}")
+        else:
+            given = np.asarray(state[key])
+            if given.dtype != value.dtype or given.ndim != value.ndim:
+                wanted = f"an array of {value.dtype} with {value.ndim} axes"
+                _check.fail(f"state[{key!r}]", wanted, f"{given.dtype} of shape {given.shape}")
+            changed[name] = np.array(given, order="C")
+    return record._replace(**changed)
+
+
+def check_windows(windows: int, **parts: tuple[FloatArray, tuple[int, ...]]) -> None:
+    """Check arrays that have one entry per window."""
     for name, (values, shape) in parts.items():
-        if values.shape != (blocks, *shape):
-            _check.fail(name, f"of shape {(blocks, *shape)}", values.shape)
+        if values.shape != (windows, *shape):
+            _check.fail(name, f"of shape {(windows, *shape)}", values.shape)
 
 
-def _check_features(sizes: Sizes, features: Features) -> None:
-    """Check that features are those of S states, A actions and H steps."""
+def checked_hyperparameters(
+    sizes: Sizes, parameters: Parameters, windows: int, features: Features
+) -> LinearHyperparameters:
+    """Flatten the components for least squares and check them against sizes and features."""
     pairs = sizes.S * sizes.A
     rows = features.offsets.size - 1
     if rows not in (pairs, sizes.H * pairs):
@@ -381,50 +266,20 @@ def _check_features(sizes: Sizes, features: Features) -> None:
     if found != pairs or steps not in (1, sizes.H):
         wanted = f"of shape (1 or {sizes.H}, d2, S*A = {pairs})"
         _check.fail("features.phi", wanted, features.phi.shape)
-
-
-def _least_squares_settings(parameters: Parameters, sizes: Sizes) -> LinearSettings:
-    """Flatten the parts into what the compiled code takes."""
-    part = parameters.evaluation
-    if not isinstance(part, LeastSquaresEvaluation):
-        raise TypeError(f"evaluation must be LeastSquaresEvaluation; got {type(part).__name__}")
-    settings = LinearSettings(
-        **step_settings(parameters.improvement, parameters.dual),
-        W=int(part.W),
-        lam=float(part.lam),
-        beta=np.array(part.beta, dtype=np.float64),
-        beta_r=np.array(part.beta_r, dtype=np.float64),
-        LV=np.array(part.LV, dtype=np.float64),
-        spread_P=np.array(part.spread_P, dtype=np.float64),
-        spread_g=np.array(part.spread_g, dtype=np.float64),
-    )
+    hyper = linear_hyperparameters(parameters.improvement, parameters.dual, parameters.evaluation)
     K, H = sizes.K, sizes.H
-    _check_blocks(
-        sizes, settings.W, LV=(settings.LV, (K, H)), spread_P=(settings.spread_P, (H,)),
-        spread_g=(settings.spread_g, (K, H)),
-    )  # fmt: skip
+    check_windows(
+        windows,
+        LV=(hyper.LV, (K, H)),
+        spread_P=(hyper.spread_P, (H,)),
+        spread_g=(hyper.spread_g, (K, H)),
+    )
     for name in ("beta", "beta_r"):
-        if getattr(settings, name).shape != (H,):
-            _check.fail(name, f"of shape ({H},)", getattr(settings, name).shape)
-    return settings
+        if getattr(hyper, name).shape != (H,):
+            _check.fail(name, f"of shape ({H},)", getattr(hyper, name).shape)
+    return hyper
 
 
 def state_number(state: object, S: int) -> int:
     """Check the number of a state."""
     return _check.integer("state", state, lower=0, upper=S - 1)
-
-
-def indices(name: str, given: ArrayLike, H: int, upper: int) -> NDArray[np.int64]:
-    """Check the states or actions of an episode."""
-    array = np.asarray(given)
-    if array.dtype.kind not in "iu":
-        raise TypeError(f"{name} must be integers; got {array.dtype}")
-    if array.shape != (H,):
-        _check.fail(
-            name,
-            f"of shape (H,) = ({H},): an episode lasts H steps, one that ends early stays in an "
-            "absorbing state",
-            f"shape {array.shape}",
-        )
-    _check.everywhere(name, array, (array >= 0) & (array < upper), f"in [0, {upper})")
-    return np.ascontiguousarray(array, dtype=np.int64)

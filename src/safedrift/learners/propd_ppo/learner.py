@@ -6,53 +6,43 @@
         μ ← clip(μ + η (b - V_g(x1) - ξ μ), 0, χ)
         Q_r, Q_g, V_g ← optimistic evaluation of π_m on the episodes of the W-block before m
 
-The learner never sees the world: it is told sizes, the initial distribution, the feature maps where
+The learner never sees the world: it knows sizes, the initial distribution, the feature maps where
 the world has them, each episode's thresholds before the episode and its own trajectory after it.
-The compiled parts, line by line, are in `safedrift.kernels.tabular.propd_ppo` (Algorithms 1 and 3) and
-`safedrift.kernels.linear.propd_ppo` (Algorithm 2); simulation and a user's own loop drive the same ones.
+Algorithm 1, line by line, is in `kernels.tabular.propd_ppo`, with Algorithm 3; Algorithm 2 is in
+`kernels.linear.propd_ppo`. A simulation and an episode-by-episode loop run the same compiled code.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from safedrift import _check
 from safedrift._check import FloatArray
-from safedrift.kernels.linear.memory import LinearMemory, LinearSettings
-from safedrift.kernels.tabular.memory import Memory, Settings
-from safedrift.kernels.types import Features
-from safedrift.knowledge import Budgets, Knowledge, Sizes
-from safedrift.learners.propd_ppo.engines import (
-    BoxEngine,
-    BoxMaps,
-    BoxPolicy,
-    Engine,
-    LinearEngine,
-    Policy,
-    TableEngine,
-    indices,
+from safedrift.kernels.records import (
+    ChunkInput,
+    ChunkOutput,
+    Log,
+    make_episode_buffer,
+    make_log,
+    make_trace,
 )
-from safedrift.learners.propd_ppo.linear_parameters import Dimensions
-from safedrift.learners.propd_ppo.parameters import Parameters, tune
+from safedrift.kernels.types import Features
+from safedrift.knowledge import Budgets, Dimensions, Knowledge, Sizes
+from safedrift.learners.forgetting import Forgetting, Never, Periodic, record
+from safedrift.learners.generators import generator_state, restore_generator
+from safedrift.learners.propd_ppo.box_engine import BoxEngine, BoxMaps
+from safedrift.learners.propd_ppo.engines import Engine, LinearEngine, TableEngine
+from safedrift.learners.propd_ppo.notes import notes_on
+from safedrift.learners.propd_ppo.parameters import Parameters
+from safedrift.learners.propd_ppo.tuning import tune
+from safedrift.learners.protocol import PolicyLike, Problem, Trajectory, checked_thresholds
 
-__all__ = ["PROPDPPO", "Problem"]
-
-
-class Problem(Protocol):
-    """What a learner may ask of a problem when it is set up: sizes and the first state."""
-
-    M: int
-    H: int
-    S: int
-    A: int
-    K: int
-
-    @property
-    def initial(self) -> FloatArray:
-        """Distribution of the first state (S,)."""
+__all__ = ["PROPDPPO"]
 
 
 class PROPDPPO:
@@ -62,18 +52,31 @@ class PROPDPPO:
     ----------
     sizes : Sizes
         (M, H, S, A, K).
-    initial : array (S,)
-        Distribution of the first state (the paper's x_1 is a one-hot vector).
+    initial : array (S,) or None
+        Distribution of the first state (the paper's x_1 is a one-hot vector). None: not known; the
+        learner uses the shares of the first states it has seen.
     parameters : Parameters
         From `tune` or one of `theorem1` to `theorem4`.
     knowledge : Slater or LocalBudgets
     seed : int or SeedSequence
-        Of the actions drawn by `act`.
+        Of the actions drawn by `act` without a uniform.
     features : Features, optional
         The known feature maps of a linear-kernel CMDP: values are then estimated by least squares
         (Algorithm 2) instead of counts (Algorithm 3).
     box : optional
         Where states fill a box: an object with `features_at(points)`, `low` and `high`.
+    forgetting : Forgetting, optional
+        What is forgotten when; by default the paper's periodic restarts with W and L of the
+        parameters. With least squares: `Periodic` or `Never`.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("maze", episodes=100)
+    >>> learner = sd.PROPDPPO.for_problem(world, sd.Slater(gamma=0.45))
+    >>> policy = learner.begin_episode(world.thresholds[0])
+    >>> policy[0, 22]  # uniform in the first episode
+    array([0.25, 0.25, 0.25, 0.25])
     """
 
     name = "propd-ppo"
@@ -81,34 +84,47 @@ class PROPDPPO:
     def __init__(
         self,
         sizes: Sizes,
-        initial: ArrayLike,
+        initial: ArrayLike | None,
         parameters: Parameters,
         knowledge: Knowledge,
         seed: int | np.random.SeedSequence = 0,
         *,
         features: Features | None = None,
         box: BoxMaps | None = None,
+        forgetting: Forgetting | None = None,
     ) -> None:
-        for name, value in zip(Sizes._fields, sizes, strict=True):
-            _check.integer(name, value)
+        _check.kind("sizes", sizes, Sizes).check()
+        _check.kind("parameters", parameters, Parameters)
         self.sizes = sizes
         self.parameters = parameters
         self.knowledge = knowledge
         self.features = features
         self.box = box
-        self.initial = _check.floats("initial", initial, (sizes.S,))
-        _check.distribution("initial", self.initial)
+        self.initial = None
+        if initial is not None:
+            self.initial = _check.floats("initial", initial, (sizes.S,))
+            _check.distribution("initial", self.initial)
         if box is not None and features is None:
             raise TypeError("features must be given with box; got None")
+        own = Periodic(int(parameters.evaluation.W), int(parameters.improvement.L))
+        self.forgetting: Forgetting = own if forgetting is None else forgetting
+        if self.forgetting != own:
+            parameters = _without_windows(parameters, self.forgetting)
+        if features is not None and not isinstance(self.forgetting, Periodic | Never):
+            _check.fail("forgetting", "Periodic or Never with least squares", self.forgetting)
+        windows = -(-sizes.M // own.W) if self.forgetting == own else 1
+        start = np.full(sizes.S, 1 / sizes.S) if self.initial is None else self.initial
         self.engine: Engine
         if features is None:
-            self.engine = TableEngine(sizes, self.initial, parameters)
+            held = self.forgetting.held
+            self.engine = TableEngine(sizes, start, parameters, held, windows)
         elif box is None:
-            self.engine = LinearEngine(sizes, self.initial, parameters, features)
+            self.engine = LinearEngine(sizes, start, parameters, windows, features)
         else:
-            self.engine = BoxEngine(sizes, self.initial, parameters, features, box)
-        self._generator = np.random.default_rng(seed)
-        self._thresholds: FloatArray | None = None
+            self.engine = BoxEngine(sizes, start, parameters, windows, features, box)
+        self._generator = np.random.default_rng(_check.seed("seed", seed))
+        self._thresholds: FloatArray | None = None  # of the episode in progress
+        self._last = (False, False, 0.0)  # policy restart, window restart, share at cap
 
     @classmethod
     def for_problem(
@@ -122,6 +138,7 @@ class PROPDPPO:
         p: float = 0.05,
         noisy: bool = False,
         seed: int | np.random.SeedSequence = 0,
+        forgetting: Forgetting | None = None,
         **overrides: Any,
     ) -> PROPDPPO:
         """Set the learner up for a problem of known sizes and, where it has them, known features.
@@ -134,11 +151,13 @@ class PROPDPPO:
         knowledge
             `Slater(gamma)` or `LocalBudgets(...)`.
         mode
-            "printed", "repaired" or "practical"; see `safedrift.learners.propd_ppo.parameters`.
+            "printed", "repaired" or "practical"; see `learners.propd_ppo.parameters`.
         budgets
             Total variation budgets, needed by the first two modes.
         noisy
             Whether observed rewards and utilities are random around their means.
+        forgetting
+            By default the paper's periodic restarts.
         **overrides
             alpha, L, eta, xi, chi, lagged, feed, W, lam, bonus_scale; recorded in the result.
         """
@@ -157,17 +176,30 @@ class PROPDPPO:
             sizes, knowledge, budgets, dimensions=dimensions, mode=mode, rho=rho, p=p, noisy=noisy,
             overrides=overrides,
         )  # fmt: skip
+        known = getattr(world, "initial_known", True)
         return cls(
-            sizes, world.initial, parameters, knowledge, seed, features=features,
+            sizes,
+            world.initial if known else None,
+            parameters,
+            knowledge,
+            seed,
+            features=features,
             box=getattr(world, "box", None),
-        )  # fmt: skip
+            forgetting=forgetting,
+        )
 
     def fresh(self, seed: int | np.random.SeedSequence = 0) -> PROPDPPO:
         """Return the same learner with nothing learnt yet."""
         return PROPDPPO(
-            self.sizes, self.initial, self.parameters, self.knowledge, seed,
-            features=self.features, box=self.box,
-        )  # fmt: skip
+            self.sizes,
+            self.initial,
+            self.parameters,
+            self.knowledge,
+            seed,
+            features=self.features,
+            box=self.box,
+            forgetting=self.forgetting,
+        )
 
     def __repr__(self) -> str:
         return (
@@ -175,83 +207,217 @@ class PROPDPPO:
             f"episode={self.episode})"
         )
 
-    @property
-    def settings(self) -> Settings | LinearSettings:
-        """What the compiled parts are told."""
-        return self.engine.settings
+    # ------------------------------------------------------------ one episode
+
+    def begin_episode(self, thresholds: ArrayLike) -> PolicyLike:
+        """Start the next episode under thresholds b_m (K,) and return its policy."""
+        if self._thresholds is not None:
+            raise RuntimeError("begin_episode was called twice; call end_episode in between")
+        M = self.sizes.M
+        if self.episode >= M:
+            raise RuntimeError(f"the learner was set up for M = {M} episodes and has finished them")
+        wanted = checked_thresholds(thresholds, self.sizes)
+        self.reserve(1)
+        self._thresholds = wanted
+        forget = self.forgetting.schedule(self.episode, 1)
+        self._last = (bool(forget.restarts[0]), bool(forget.opens_window[0]), 0.0)
+        return self.engine.begin(forget)
+
+    def act(self, h: int, state: Any, u: float | None = None) -> int:
+        """Draw an action at step h (from 0) in `state`: a number, or a point of the box (n,).
+
+        `u` in [0, 1) decides; by default the learner's own generator provides it.
+        """
+        if self._thresholds is None:
+            raise RuntimeError("act was called before begin_episode")
+        h = _check.integer("h", h, lower=0, upper=self.sizes.H - 1)
+        if u is None:
+            u = self._generator.random()
+        elif not 0 <= _check.real("u", u) < 1:
+            _check.fail("u", "in [0, 1)", u)
+        return self.engine.act(h, state, float(u))
+
+    def end_episode(self, trajectory: Trajectory) -> None:
+        """Learn from a finished episode."""
+        if self._thresholds is None:
+            raise RuntimeError("end_episode was called before begin_episode")
+        _, H, _, _, K = self.sizes
+        given = _check.kind("trajectory", trajectory, Trajectory)
+        if self.box is not None:  # whose points the engine checks
+            given = given._replace(states=self.engine.checked_states(given.states))
+        states, actions, rewards, utilities = given.checked(self.sizes)
+        signals = np.vstack((rewards, utilities))
+        if self.initial is None:
+            self._count_first_state(int(np.asarray(states)[0]))
+        at_cap = self.engine.end(self._thresholds, np.asarray(states), actions, signals)
+        self._last = (*self._last[:2], at_cap / (H * (1 + K)))
+        self._thresholds = None
+
+    def _count_first_state(self, s: int) -> None:
+        """Where the initial distribution is not known: shares of the first states so far."""
+        m = self.episode
+        shares = self.memory.values.initial
+        shares *= m / (m + 1)
+        shares[s] += 1 / (m + 1)
+
+    # ------------------------------------------------------------ a chunk of episodes
+
+    def plays(self, arrays: Any) -> bool:
+        """Whether chunks can be played in compiled code in a world of this kind."""
+        wanted = getattr(self.engine, "plays_in", None)
+        return wanted is not None and isinstance(arrays, wanted) and self.initial is not None
+
+    def play_chunk(
+        self, arrays: Any, inputs: ChunkInput, out: ChunkOutput, log: Log | None = None
+    ) -> dict[str, NDArray[Any]]:
+        """Play B episodes in one compiled call; returns their trace, first axis B.
+
+        `log`, from `make_log`, also keeps estimates and trajectories, for an audit.
+        """
+        _, H, S, A, K = self.sizes
+        B = len(inputs.action_uniforms)
+        C = self.memory.values.v_start.size
+        self.reserve(B)
+        schedule = self.forgetting.schedule(self.episode, B)
+        trace = make_trace(B, K, C)
+        log = make_log(0, C, H, S, A, K) if log is None else log
+        self.engine.play(  # type: ignore[attr-defined]
+            arrays, self.hyperparameters, self.memory, schedule, inputs,
+            make_episode_buffer(H, K), out, trace, log,
+        )  # fmt: skip
+        log.v_start[:] = trace.v_start[: len(log.v_start)]
+        restarts, opens = schedule.restarts, schedule.opens_window
+        self._last = (bool(restarts[-1]), bool(opens[-1]), float(trace.at_cap[-1]))
+        return {
+            "mu": trace.mu,
+            "estimated_reward": trace.v_start[:, 0],
+            "estimated_utility": trace.v_start[:, 1 : 1 + K],
+            "policy_restart": restarts,
+            "window_restart": opens,
+            "at_cap": trace.at_cap,
+        }
+
+    def reserve(self, episodes: int) -> None:
+        """Make room for so many more episodes (the compiled code allocates nothing)."""
+        self.engine.reserve(_check.integer("episodes", episodes, lower=0))
+
+    # ------------------------------------------------------------ what it shows and stores
 
     @property
-    def memory(self) -> Memory | LinearMemory:
-        """What has been learnt: the arrays of the compiled parts."""
+    def hyperparameters(self) -> Any:
+        """What the compiled code works with (`Hyperparameters` or `LinearHyperparameters`)."""
+        return self.engine.hyperparameters
+
+    @property
+    def memory(self) -> Any:
+        """What has been learnt: the arrays of the compiled code."""
         return self.engine.memory
 
     @property
     def episode(self) -> int:
         """Episodes finished so far."""
-        return int(self.memory.episode[0])
+        return int(self.memory.clock.episode[0])
 
     @property
     def mu(self) -> FloatArray:
         """Multipliers (K,)."""
-        return self.memory.mu.copy()
+        return np.array(self.memory.dual.mu)
 
     @property
     def estimates(self) -> FloatArray:
         """Last estimates of V_r and V_g,k at the initial distribution (1+K,)."""
-        return self.memory.v_start[: 1 + self.sizes.K].copy()
+        return np.array(self.memory.values.v_start[: 1 + self.sizes.K])
 
     def q(self) -> FloatArray:
         """Last Q estimates, reward then utilities, as an array (1+K, H, S, A)."""
         return self.engine.q()
 
-    def reserve(self, episodes: int) -> None:
-        """Make room for so many more episodes (the compiled parts allocate nothing)."""
-        self.engine.reserve(_check.integer("episodes", episodes, lower=0))
+    def trace(self) -> dict[str, Any]:
+        """Return multipliers, estimates, restarts and the share of estimates at their cap."""
+        estimates = self.estimates
+        restart, opened, at_cap = self._last
+        return {
+            "mu": self.mu,
+            "estimated_reward": estimates[0],
+            "estimated_utility": estimates[1:],
+            "policy_restart": restart,
+            "window_restart": opened,
+            "at_cap": at_cap,
+        }
 
-    # ------------------------------------------------------------ a user's own loop
+    def settings(self) -> dict[str, Any]:
+        """Return parameters, knowledge and forgetting as plain data."""
+        gamma = getattr(self.knowledge, "gamma", None)
+        knowledge = {"name": self.knowledge.name} | ({} if gamma is None else {"gamma": gamma})
+        return {
+            "parameters": self.parameters.record(),
+            "knowledge": knowledge,
+            "forgetting": record(self.forgetting),
+        }
 
-    def begin_episode(self, thresholds: ArrayLike) -> Policy | BoxPolicy:
-        """Start the next episode under thresholds b_m (K,) and return its policy."""
+    def notes(self, trace: Mapping[str, NDArray[Any]]) -> list[str]:
+        """Return what a user should know about a run with this trace, in sentences."""
+        residual = float(getattr(self.memory.window, "residual", np.zeros(1))[0])
+        return notes_on(self.parameters, self.sizes.M, trace, residual)
+
+    def check_problem(self, world: Problem) -> None:
+        """Refuse a world with another initial distribution or other features."""
+        told = getattr(world, "initial_known", True)
+        if told != (self.initial is not None) or (
+            self.initial is not None and not np.array_equal(world.initial, self.initial)
+        ):
+            _check.fail("the learner's initial distribution", "the world's", "another")
+        on_box = getattr(world, "box", None) is not None
+        if not _same(getattr(world, "features", None), self.features) or on_box != (
+            self.box is not None
+        ):
+            _check.fail(
+                "the learner",
+                "made for this world's features: PROPDPPO.for_problem(world, ...)",
+                "others",
+            )
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return everything learnt so far as arrays, for `restore`."""
         if self._thresholds is not None:
-            raise RuntimeError("begin_episode was called twice; call end_episode in between")
-        M, H, _, _, K = self.sizes
-        if self.episode >= M:
-            raise RuntimeError(f"the learner was set up for M = {M} episodes and has finished them")
-        wanted = _check.floats("thresholds", np.atleast_1d(np.asarray(thresholds, float)), (K,))
-        _check.everywhere("thresholds", wanted, (wanted > 0) & (wanted <= H), f"in (0, {H}]")
-        self.reserve(1)
-        self._thresholds = wanted
-        return self.engine.begin(self.episode)
+            raise RuntimeError("state was called within an episode; call end_episode first")
+        last = np.array(self._last, np.float64)
+        return self.engine.state() | {"generator": generator_state(self._generator), "last": last}
 
-    def act(self, h: int, state: Any) -> int:
-        """Draw an action at step h (from 0) in `state`: a number, or a point of the box (n,)."""
-        if self._thresholds is None:
-            raise RuntimeError("act was called before begin_episode")
-        h = _check.integer("h", h, lower=0, upper=self.sizes.H - 1)
-        return self.engine.act(h, state, self._generator.random())
-
-    def end_episode(
-        self, states: ArrayLike, actions: ArrayLike, rewards: ArrayLike, utilities: ArrayLike
-    ) -> None:
-        """Learn from a finished episode.
-
-        Parameters
-        ----------
-        states : (H,) of ints, or (H, n) of floats on a box
-            The state before each action.
-        actions : (H,) of ints
-        rewards : (H,)
-        utilities : (K, H), or (H,) where K = 1
-        """
-        if self._thresholds is None:
-            raise RuntimeError("end_episode was called before begin_episode")
-        _, H, _, A, K = self.sizes
-        taken = indices("actions", actions, H, A)
-        values = np.empty((1 + K, H))
-        values[0] = _check.floats("rewards", rewards, (H,))
-        one = K == 1 and np.ndim(utilities) == 1
-        values[1:] = _check.floats("utilities", [utilities] if one else utilities, (K, H))
-        for name, seen in (("rewards", values[0]), ("utilities", values[1:])):
-            _check.everywhere(name, seen, (seen >= 0) & (seen <= 1), "in [0, 1]")
-        self.engine.end(self.episode, self._thresholds, states, taken, values)
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from what `state` of a learner with the same settings returned."""
+        for key in ("generator", "last"):
+            if key not in state:
+                _check.fail("state", "what state() of a learner like this returned", f"no {key!r}")
+        self.engine.restore(state)
+        restore_generator(self._generator, state["generator"])
+        restart, opened, at_cap = np.asarray(state["last"], np.float64)
+        self._last = (bool(restart), bool(opened), float(at_cap))
         self._thresholds = None
+
+
+def _same(one: Features | None, other: Features | None) -> bool:
+    """Whether two sets of features, or none, are equal."""
+    if one is None or other is None or one is other:
+        return one is other
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in one._fields)
+
+
+def _without_windows(parameters: Parameters, forgetting: Forgetting) -> Parameters:
+    """Return parameters for windows that are not the W-blocks these were made for.
+
+    LV and the like are bounds on the drift inside each W-block; elsewhere they mean nothing.
+    """
+    evaluation, changed = parameters.evaluation, {}
+    for name in ("LV", "spread_P", "spread_g"):
+        values = getattr(evaluation, name, None)
+        if values is not None:
+            if np.any(values):
+                _check.fail(
+                    "forgetting",
+                    f"Periodic(W={evaluation.W}, L={parameters.improvement.L}) where the "
+                    f"parameters have local variation terms ({name})",
+                    forgetting,
+                )
+            changed[name] = np.zeros((1, *values.shape[1:]))
+    return replace(parameters, evaluation=replace(evaluation, **changed))

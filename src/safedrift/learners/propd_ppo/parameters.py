@@ -1,4 +1,4 @@
-"""Parameters of PROPD-PPO in the tabular setting: Theorems 3 and 4, one pure function each.
+"""The parameters of PROPD-PPO as one record, and the formulas that several theorems share.
 
 Modes
 -----
@@ -7,30 +7,26 @@ printed
     and clipped to [1, M] because they are never integers and can leave that range.
 repaired
     The errata of docs/errata.md applied: budget floor (E10), sharp mirror-step constant (E3),
-    dual step size and matching indices (E1, E5), explicit bonus (E9), LV per step (E8).
+    dual step size and matching indices (E1, E5), explicit bonuses (E9), drift per step (E8).
 practical
     Starts from `repaired` and replaces worst-case constants by measured ones (E9, E14). No theorem
-    covers it, and it does not use local budgets: LV is zero. It is the preset that learns at the
-    episode counts people have.
+    covers it, and it does not use local budgets. It is the preset that learns at the episode counts
+    people have.
+
+`tabular_theorems` has Theorems 3 and 4, `linear_theorems` Theorems 1 and 2, and `tuning` chooses
+between them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from safedrift import _check
-from safedrift._check import FloatArray
-from safedrift.knowledge import (
-    Budgets,
-    Knowledge,
-    LocalBudgets,
-    Sizes,
-    Slater,
-    block_sums,
-)
+from safedrift.knowledge import Budgets, Dimensions, Sizes, Slater
 from safedrift.learners.propd_ppo.components import (
     BernsteinBonus,
     CountBonus,
@@ -39,15 +35,25 @@ from safedrift.learners.propd_ppo.components import (
     Evaluation,
     LeastSquaresEvaluation,
     MirrorStep,
-    describe,
+    plain,
 )
 
-if TYPE_CHECKING:
-    from safedrift.learners.propd_ppo.linear_parameters import Dimensions
-
-__all__ = ["MODES", "OVERRIDES", "Parameters", "theorem3", "theorem4", "tune"]
+__all__ = [
+    "MODES",
+    "Parameters",
+    "as_period",
+    "check_common",
+    "check_gap",
+    "descent_constant",
+    "power",
+    "practical_steps",
+    "regression_window",
+    "slater_steps",
+    "total_budgets",
+]
 
 MODES = ("printed", "repaired", "practical")
+SMALLEST_P = 1e-100  # S A W / p and the like must stay in the range of floats
 
 
 @dataclass(frozen=True)
@@ -72,186 +78,69 @@ class Parameters:
             "overrides": dict(self.overrides),
             "noisy": self.noisy,
             "budgets": None if self.budgets is None else self.budgets._asdict(),
-            "improvement": describe(self.improvement),
-            "dual": describe(self.dual),
-            "evaluation": describe(self.evaluation),
+            "improvement": plain(self.improvement),
+            "dual": plain(self.dual),
+            "evaluation": plain(self.evaluation),
             "remarks": list(self.remarks),
         }
 
     @classmethod
     def from_record(cls, data: dict[str, Any], sizes: Sizes) -> Parameters:
         """Read what `record` returned, for a problem of the same sizes."""
-        part = dict(data["evaluation"])
-        blocks = -(-sizes.M // int(part["W"]))
-        shapes = {
-            "LV": (blocks, sizes.K, sizes.H), "spread_P": (blocks, sizes.H),
-            "spread_g": (blocks, sizes.K, sizes.H),
-        }  # fmt: skip
-
-        def full(part: dict[str, Any]) -> dict[str, Any]:
-            """Numbers that stand for whole arrays, spread out again."""
-            arrays = {"root", "tail", "beta", "beta_r", *shapes} & set(part)
-            spread = {
-                name: np.array(np.broadcast_to(np.asarray(part[name], float),
-                                               shapes.get(name, (sizes.H,))))
-                for name in arrays
-            }  # fmt: skip
-            return {**part, **spread}
-
-        evaluation: Evaluation
-        if "bonus" in part:
-            bonus = dict(part.pop("bonus"))
-            kinds = {"CountBonus": CountBonus, "BernsteinBonus": BernsteinBonus}
-            kind = kinds[_check.choice("bonus", bonus.pop("kind"), tuple(kinds))]
-            evaluation = CountEvaluation(**full(part), bonus=kind(**full(bonus)))
-        else:
-            evaluation = LeastSquaresEvaluation(**full(part))
         return cls(
-            MirrorStep(**data["improvement"]), DualStep(**data["dual"]), evaluation,
-            data["source"], data["mode"], dict(data["overrides"]), data["noisy"],
-            None if data["budgets"] is None else Budgets(**data["budgets"]),
-            tuple(data["remarks"]),
-        )  # fmt: skip
+            improvement=MirrorStep(**data["improvement"]),
+            dual=DualStep(**data["dual"]),
+            evaluation=_read_evaluation(data["evaluation"], sizes),
+            source=data["source"],
+            mode=data["mode"],
+            overrides=dict(data["overrides"]),
+            noisy=data["noisy"],
+            budgets=None if data["budgets"] is None else Budgets(**data["budgets"]),
+            remarks=tuple(data["remarks"]),
+        )
 
 
-def tune(
-    sizes: Sizes,
-    knowledge: Knowledge,
-    budgets: Budgets | None = None,
-    *,
-    dimensions: Dimensions | None = None,
-    mode: str = "practical",
-    rho: float = 0.5,
-    p: float = 0.05,
-    noisy: bool = False,
-    overrides: dict[str, Any] | None = None,
-) -> Parameters:
-    """Choose the theorem that fits the knowledge, compute its parameters, apply overrides.
+def _read_evaluation(data: dict[str, Any], sizes: Sizes) -> Evaluation:
+    """The evaluation of a record; a number there may stand for a whole array."""
+    H, K, blocks = sizes.H, sizes.K, -(-sizes.M // int(data["W"]))
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("root", "tail", "beta", "beta_r"), (H,))
+    shapes |= {"LV": (blocks, K, H), "spread_P": (blocks, H), "spread_g": (blocks, K, H)}
 
-    Parameters
-    ----------
-    dimensions
-        Of the features, for the linear-kernel setting (Theorems 1 and 2); None is the tabular one.
-    overrides
-        Any of alpha, L, eta, xi, chi, lagged, feed, W, lam, and bonus_scale (a factor on the
-        bonus). They are recorded.
-    """
+    def with_arrays(part: dict[str, Any]) -> dict[str, Any]:
+        full = {
+            name: np.array(np.broadcast_to(np.asarray(part[name], float), shape))
+            for name, shape in shapes.items()
+            if name in part
+        }
+        return {**part, **full}
+
+    if "bonus" not in data:
+        return LeastSquaresEvaluation(**with_arrays(data))
+    bonus = dict(data["bonus"])
+    kinds = {"CountBonus": CountBonus, "BernsteinBonus": BernsteinBonus}
+    kind = kinds[_check.choice("bonus", bonus.pop("kind"), tuple(kinds))]
+    return CountEvaluation(**{**with_arrays(data), "bonus": kind(**with_arrays(bonus))})
+
+
+# ---------------------------------------------------------------- what every theorem is told
+
+
+def check_common(sizes: Sizes, mode: str, p: float, noisy: bool) -> None:
+    """Fail unless these can be the arguments of a theorem."""
+    _check.kind("sizes", sizes, Sizes).check()
     _check.choice("mode", mode, MODES)
-    overrides = dict(overrides or {})
-    _check_overrides(overrides)
-    _check.kind("knowledge", knowledge, (Slater, LocalBudgets))
     _check.kind("noisy", noisy, bool)
-    if budgets is not None:
-        _check.kind("budgets", budgets, Budgets)
-    if mode != "practical" and budgets is None:
-        raise TypeError(
-            f"budgets must be given in mode {mode!r} (the theorems assume them known): "
-            "pass budgets=safedrift.budgets(world) or safedrift.Budgets(...); got None"
-        )
-    told: dict[str, Any] = {"mode": mode, "p": p, "noisy": noisy}
-    told |= {name: overrides.get(name) for name in ("W", "lam")}
-    if dimensions is not None:
-        from safedrift.learners.propd_ppo import (
-            linear_parameters as linear,  # it imports this module
-        )
-
-        if isinstance(knowledge, Slater):
-            found = linear.theorem2(sizes, dimensions, knowledge, budgets, **told)
-        else:
-            found = linear.theorem1(sizes, dimensions, knowledge, budgets, **told)
-        found = _override(found, overrides)
-        return replace(found, remarks=linear.remarks(found, sizes, dimensions))
-    if isinstance(knowledge, Slater):
-        found = theorem4(sizes, knowledge, budgets, **told)
-    else:
-        found = theorem3(sizes, knowledge, budgets, rho=rho, **told)
-    return _override(replace(found, noisy=noisy, budgets=budgets), overrides)
+    if _check.positive("p", p, upper=1.0, closed=False) < SMALLEST_P:
+        _check.fail("p", f"at least {SMALLEST_P:g}", p)
 
 
-def theorem3(
-    sizes: Sizes,
-    knowledge: LocalBudgets,
-    budgets: Budgets | None,
-    *,
-    mode: str,
-    rho: float = 0.5,
-    p: float = 0.05,
-    noisy: bool = False,
-    W: int | None = None,
-    lam: float | None = None,
-) -> Parameters:
-    """Theorem 3: tabular CMDP, known local budgets; ξ > 0, χ = ∞, LV > 0.
-
-    `W` and `lam` replace the theorem's, with all that is computed from them.
-    """
-    M, H, S, A, K = sizes
-    _check.choice("mode", mode, MODES)
-    if not 1 / 3 <= _check.real("rho", rho) <= 1 / 2:
-        _check.fail("rho", "in [1/3, 1/2]", rho)
-    if mode == "practical":
-        improvement, dual, period, ridge = practical_steps(sizes, chi=np.inf)
-    else:
-        total, delta = total_budgets(budgets, M, floored=mode == "repaired")
-        alpha = H ** (-1 / 3) * M**-rho * total ** (1 / 3)
-        eta = H ** (-1 / 3) * M**-0.5
-        if mode == "printed":
-            xi = 2 * H ** (5 / 3) * total ** (1 / 3) * M**-rho
-        else:
-            # (1 + Σμ_k)² ≤ 2 (1 + K Σμ_k²): E3 with K multipliers
-            xi = 8 * K * descent_constant(H) * alpha
-        L = as_period(H ** (-1 / 3) * M ** ((1 + rho) / 2) * power(total, -2 / 3), M)
-        period = as_period(
-            H ** (2 / 3) * S ** (2 / 3) * A ** (1 / 3) * M ** (2 / 3) * power(delta, -2 / 3), M
-        )
-        ridge = 1.0
-        improvement = MirrorStep(alpha, L)
-        dual = DualStep(eta, xi, np.inf, lagged=mode == "repaired")
-    W = _check.integer("W", period if W is None else W)
-    lam = _check.positive("lam", ridge if lam is None else lam)
-    transitions, utilities = knowledge.per_episode(sizes)
-    if mode == "printed":
-        LV = _printed_lv(transitions, utilities, W)
-    elif mode == "repaired":
-        LV = _repaired_lv(transitions, utilities, W)
-    else:  # LV would hide the constraint from the policy while the dual sees it (E14)
-        LV = np.zeros((-(-M // W), K, H))
-    bonus = _bonus(sizes, W, lam, mode=mode, p=p, noisy=noisy)
-    evaluation = CountEvaluation(W, lam, bonus, LV)
-    return Parameters(improvement, dual, evaluation, "Theorem 3", mode)
+def check_gap(knowledge: Slater, H: int) -> None:
+    """Fail unless a Slater gap can be one of episodes of H steps, whose utility is at most H."""
+    if _check.kind("knowledge", knowledge, Slater).gamma > H:
+        _check.fail("gamma", f"at most H = {H}, the largest utility there is", knowledge.gamma)
 
 
-def theorem4(
-    sizes: Sizes,
-    knowledge: Slater,
-    budgets: Budgets | None,
-    *,
-    mode: str,
-    p: float = 0.05,
-    noisy: bool = False,
-    W: int | None = None,
-    lam: float | None = None,
-) -> Parameters:
-    """Theorem 4: tabular CMDP, known Slater gap; ξ = 0, χ = 2H/γ, LV = 0.
-
-    `W` and `lam` replace the theorem's, with all that is computed from them.
-    """
-    M, H, S, A, K = sizes
-    _check.choice("mode", mode, MODES)
-    if mode == "practical":
-        improvement, dual, period, ridge = practical_steps(sizes, chi=2 * H / knowledge.gamma)
-    else:
-        total, delta = total_budgets(budgets, M, floored=mode == "repaired")
-        improvement, dual = slater_steps(sizes, knowledge.gamma, total, mode)
-        period = as_period(S ** (2 / 3) * A ** (1 / 3) * M ** (2 / 3) * power(delta, -2 / 3), M)
-        ridge = 1.0
-    W = _check.integer("W", period if W is None else W)
-    lam = _check.positive("lam", ridge if lam is None else lam)
-    bonus = _bonus(sizes, W, lam, mode=mode, p=p, noisy=noisy)
-    evaluation = CountEvaluation(W, lam, bonus, np.zeros((-(-M // W), K, H)))
-    return Parameters(improvement, dual, evaluation, "Theorem 4", mode)
-
-
-# ---------------------------------------------------------------- pieces
+# ---------------------------------------------------------------- formulas of several theorems
 
 
 def total_budgets(
@@ -260,9 +149,7 @@ def total_budgets(
     """(√d B_Δ + B_*, B_Δ), each at least M^(-1/2) when repaired (E10); d = 1 where tabular."""
     if budgets is None:
         raise TypeError("budgets must be given in modes 'printed' and 'repaired'; got None")
-    for name, value in budgets._asdict().items():
-        if not np.isfinite(_check.real(f"budgets.{name}", value)) or value < 0:
-            _check.fail(f"budgets.{name}", "finite and >= 0", value)
+    _check.kind("budgets", budgets, Budgets).check()
     floor = M**-0.5 if floored else 0.0
     return max(d**0.5 * budgets.delta + budgets.star, floor), max(budgets.delta, floor)
 
@@ -280,6 +167,17 @@ def as_period(length: float, M: int) -> int:
 def descent_constant(H: int) -> float:
     """c = Σ_h (H-h+1)² / 8: the mirror-step error of an episode is α (1+μ)² c (E3)."""
     return H * (H + 1) * (2 * H + 1) / 48
+
+
+def regression_window(sizes: Sizes, dimensions: Dimensions, budgets: Budgets | None) -> float:
+    """W = d^(-1/4) H^(-1) M^(1/2) B_Δ^(-1/2) of Theorems 1 and 2 before rounding.
+
+    Infinite where nothing drifts. There is no floor on B_Δ here, in any mode: it would let a world
+    without drift forget its data every M^(3/4)/(d^(1/4) H) episodes, and α, which needs the floor
+    of E10, does not depend on W.
+    """
+    _, delta = total_budgets(budgets, sizes.M, floored=False)
+    return float(dimensions.d**-0.25 / sizes.H * sizes.M**0.5) * power(delta, -0.5)
 
 
 def slater_steps(
@@ -300,77 +198,12 @@ def slater_steps(
     return MirrorStep(alpha, L), DualStep(eta, 0.0, chi, lagged=mode == "repaired")
 
 
-def _bonus(
-    sizes: Sizes, W: int, lam: float, *, mode: str, p: float, noisy: bool
-) -> CountBonus | BernsteinBonus:
-    M, H, S, A, K = sizes
-    _check.positive("p", p, upper=1.0, closed=False)
-    left = np.arange(H, 0, -1.0)  # H-h+1 for h = 1..H
-    if mode == "printed":
-        beta = H * np.sqrt(S * np.log(S * A * W / p))  # C_4 = 1
-        return CountBonus(np.full(H, 2 * beta), np.zeros(H), shift=lam)
-    if mode == "practical":
-        return BernsteinBonus(_PRACTICAL["c"])
-    # E9: |(P̂-P)V| ≤ (H-h) sqrt((S ln 2 + ln(2SAHM/p)) / (2n)) + λ (H-h)/(n+λ) for V ≤ H-h.
-    # Deterministic rewards add λ/(n+λ); Bernoulli ones a Hoeffding term over 1+K signals too.
-    span = left - 1
-    root = span * np.sqrt((S * np.log(2) + np.log(2 * S * A * H * M / p)) / 2)
-    if noisy:
-        root = root + np.sqrt(np.log(2 * (1 + K) * S * A * H * M / p) / 2)
-    return CountBonus(root, lam * left, shift=0.0)
-
-
-def _printed_lv(transitions: FloatArray, utilities: FloatArray, W: int) -> FloatArray:
-    """LV = B_P,E H + B_g,E, budgets summed over steps and the same at every step."""
-    H = transitions.shape[1]
-    B_P = block_sums(transitions, W).sum(axis=-1)[:, None]
-    B_g = block_sums(utilities, W).sum(axis=-1)
-    return np.repeat((B_P * H + B_g)[:, :, None], H, axis=2)
-
-
-def _repaired_lv(transitions: FloatArray, utilities: FloatArray, W: int) -> FloatArray:
-    """LV_h = (H-h)/2 max‖ΔP_h‖₁ + max|Δg_h| over the block (E8), with V_{h+1} ≤ H-h."""
-    H = transitions.shape[1]
-    span = np.arange(H - 1, -1, -1.0)
-    return block_sums(transitions, W)[:, None, :] * span / 2 + block_sums(utilities, W)
-
-
-# Measured, not derived (docs/errata.md, E9, E14): Bernstein bonus with a small c, a dual fed with
-# the observed utility, restarts every few M^(2/3) episodes.
-_PRACTICAL = {"alpha": 0.15, "L": 1.7, "eta": 0.03, "W": 3.4, "lam": 0.004, "c": 0.05}
-
-
 def practical_steps(
-    sizes: Sizes, chi: float, measured: dict[str, float] = _PRACTICAL
+    sizes: Sizes, chi: float, measured: Mapping[str, float]
 ) -> tuple[MirrorStep, DualStep, int, float]:
-    """Measured constants; restart periods scale as M^(2/3), as in Theorem 4 for fixed budgets."""
+    """Measured alpha, L, eta, W and lam; L and W scale as M^(2/3), as in Theorem 4."""
     M = sizes.M
     L, W = (as_period(measured[name] * M ** (2 / 3), M) for name in ("L", "W"))
     xi = 1e-3 if np.isinf(chi) else 0.0
     dual = DualStep(measured["eta"], xi, chi, lagged=True, feed="observed")
     return MirrorStep(measured["alpha"], L), dual, W, measured["lam"]
-
-
-OVERRIDES = ("alpha", "L", "eta", "xi", "chi", "lagged", "feed", "W", "lam", "bonus_scale")
-
-
-def _check_overrides(overrides: dict[str, Any]) -> None:
-    for name, value in overrides.items():
-        _check.choice("override", name, OVERRIDES)
-        if name in ("L", "W"):
-            _check.integer(name, value)
-
-
-def _override(found: Parameters, overrides: dict[str, Any]) -> Parameters:
-    parts: dict[str, Any] = {
-        "improvement": found.improvement, "dual": found.dual, "evaluation": found.evaluation,
-    }  # fmt: skip
-    if "bonus_scale" in overrides:
-        factor = _check.real("bonus_scale", overrides["bonus_scale"])
-        if factor < 0:
-            _check.fail("bonus_scale", ">= 0", factor)
-        parts["evaluation"] = found.evaluation.scaled(factor)
-    for name, part in parts.items():
-        chosen = {key: value for key, value in overrides.items() if key in vars(part)}
-        parts[name] = replace(part, **chosen)
-    return replace(found, **parts, overrides=overrides)

@@ -1,4 +1,4 @@
-"""Seven named problems: what their docstrings promise, on paper and by simulating the story."""
+"""Seven named problems do what their docstrings claim: by hand and by independent simulation."""
 
 import re
 from math import comb
@@ -15,8 +15,8 @@ from test_problems import assert_same_world, refused
 
 M = 40
 
-# name: promised Slater gap, whether it is met with equality, what drifts, which seeds differ
-TRADES = {
+# name: documented Slater gap, whether it is attained exactly, what drifts, whether the seed matters
+CLAIMS = {
     "energy": SimpleNamespace(gamma=1.68, exact=False, moves="Pb", random=False),
     "inventory": SimpleNamespace(gamma=0.69, exact=False, moves="Prg", random=False),
     "queue": SimpleNamespace(gamma=1.08, exact=False, moves="P", random=False),
@@ -35,36 +35,36 @@ def section(name, heading):
 # ---------------------------------------------------------------- all seven
 
 
-@pytest.mark.parametrize("name", TRADES)
+@pytest.mark.parametrize("name", CLAIMS)
 @pytest.mark.parametrize(("episodes", "seed"), [(M, 0), (2_000, 1), (20_000, 0)])
-def test_promised_slater_gap_holds(name, episodes, seed):
-    world, promise = make(name, episodes, seed), TRADES[name]
+def test_documented_slater_gap_holds(name, episodes, seed):
+    world, claim = make(name, episodes, seed), CLAIMS[name]
     gamma = optima(world, np.unique(np.linspace(0, episodes - 1, 100).astype(int))).gamma
-    if promise.exact:
-        np.testing.assert_allclose(gamma, promise.gamma, atol=1e-11)
+    if claim.exact:
+        np.testing.assert_allclose(gamma, claim.gamma, atol=1e-11)
     else:
-        assert promise.gamma <= gamma.min() <= promise.gamma + 0.01
-    assert f"{promise.gamma:g}" in section(name, "Knowledge")
+        assert claim.gamma <= gamma.min() <= claim.gamma + 0.01
+    assert f"{claim.gamma:g}" in section(name, "Knowledge")
 
 
-@pytest.mark.parametrize("name", TRADES)
+@pytest.mark.parametrize("name", CLAIMS)
 @pytest.mark.parametrize("norm", ["l1", "l2"])
 def test_only_what_the_docstring_names_drifts(name, norm):
     change = variation(make(name, episodes=M), norm)
     moved = {part for part in "Prgb" if getattr(change, part).sum() > 0}
-    assert moved == set(TRADES[name].moves)
-    told = section(name, "Drift")
+    assert moved == set(CLAIMS[name].moves)
+    text = section(name, "Drift")
     words = {"P": "Transitions", "r": "Rewards", "g": "Utilities", "b": "threshold"}
     if len(moved) == 1:
-        assert told.startswith(words[moved.pop()] + " only")
+        assert text.startswith(words[moved.pop()] + " only")
     elif moved:
-        named = re.split(r"[:;,.] ", told.replace(", rewards", " rewards"))[0].lower()
+        named = re.split(r"[:;,.] ", text.replace(", rewards", " rewards"))[0].lower()
         assert {part for part, word in words.items() if word.lower() in named} == moved
     else:
-        assert told.startswith("None")
+        assert text.startswith("None")
 
 
-@pytest.mark.parametrize("name", TRADES)
+@pytest.mark.parametrize("name", CLAIMS)
 def test_budgets_are_finite_and_those_of_the_variation(name):
     world = make(name, episodes=M)
     found, change = budgets(world), variation(world)
@@ -74,10 +74,10 @@ def test_budgets_are_finite_and_those_of_the_variation(name):
         assert getattr(found, part) == pytest.approx(getattr(change, part).sum(), abs=1e-12)
 
 
-@pytest.mark.parametrize("name", TRADES)
+@pytest.mark.parametrize("name", CLAIMS)
 def test_seed_changes_what_is_random_and_nothing_else(name):
     one, other = (make(name, episodes=M, seed=seed) for seed in (1, 2))
-    if not TRADES[name].random:
+    if not CLAIMS[name].random:
         assert_same_world(one, other)
         return
     assert (one.transition_path.weight != other.transition_path.weight).any()
@@ -85,16 +85,16 @@ def test_seed_changes_what_is_random_and_nothing_else(name):
         np.testing.assert_array_equal(mine.dense_transitions(), its.dense_transitions())
 
 
-@pytest.mark.parametrize("name", TRADES)
+@pytest.mark.parametrize("name", CLAIMS)
 def test_constraint_binds_in_a_good_share_of_the_episodes(name):
     found = optima(make(name, 20_000), np.arange(0, 20_000, 100))
     assert (found.multipliers > 0.01).mean() >= 0.5
 
 
-@pytest.mark.parametrize("name", TRADES)
+@pytest.mark.parametrize("name", CLAIMS)
 def test_learner_beats_the_uniform_policy_by_far_and_stays_safe(name):
     world = make(name, 20_000)
-    agent = PROPDPPO.for_problem(world, Slater(TRADES[name].gamma))
+    agent = PROPDPPO.for_problem(world, Slater(CLAIMS[name].gamma))
     run = simulate(world, agent, measure_every=20)
     factor = 0.45 if name == "adversary" else 0.25
     assert run.dynamic_regret[-1] <= factor * run.cumulative_baseline_regret[-1]
@@ -136,9 +136,9 @@ def test_large_worlds_need_no_array_of_states_times_states(name, options):
     assert pairs <= world.arrays.states.size <= 9 * pairs
 
 
-@pytest.mark.parametrize("name", TRADES)
+@pytest.mark.parametrize("name", CLAIMS)
 @pytest.mark.parametrize("episodes", [1, 2, 3])
-def test_short_stories_are_worlds_too(name, episodes):
+def test_few_episodes_are_enough(name, episodes):
     assert optima(make(name, episodes)).feasible.all()
 
 
@@ -153,7 +153,7 @@ def test_outcomes_add_up_and_leave_out_what_cannot_happen():
     np.testing.assert_array_equal(certain.probabilities, 1)
 
 
-# ---------------------------------------------------------------- the stories, simulated
+# ---------------------------------------------------------------- independent simulation
 
 
 class Energy:
@@ -296,7 +296,7 @@ class Stationary:
         return runs * np.take([0, 0.5, 1], a), runs, x + breaks
 
 
-STORIES = {
+SIMULATORS = {
     "energy": Energy, "inventory": Inventory, "queue": Queue, "dosing": Dosing,
     "driving": Driving, "adversary": Adversary, "stationary": Stationary,
 }  # fmt: skip
@@ -308,20 +308,20 @@ def dense_row(path, m, N):
     return row
 
 
-@pytest.mark.parametrize("name", STORIES)
+@pytest.mark.parametrize("name", SIMULATORS)
 @pytest.mark.parametrize("m", [7, 23])
-def test_exact_values_are_those_of_the_simulated_story(name, m):
+def test_exact_values_agree_with_an_independent_simulation(name, m):
     # In episode m a customer, patient, sky, ... is of scenario n with probability w[m, n].
-    world, story, n = make(name, episodes=M, seed=4), STORIES[name](), 20_000
+    world, simulator, n = make(name, episodes=M, seed=4), SIMULATORS[name](), 20_000
     share = dense_row(world.transition_path, m, len(world.scenarios))
-    story.response = dense_row(world.reward_path, m, len(world.scenarios))
+    simulator.response = dense_row(world.reward_path, m, len(world.scenarios))
     rng = np.random.default_rng(1)
     policy = rng.dirichlet(np.ones(world.A), (world.H, world.S))
-    x, total = story.start(rng, n), np.zeros((2, n))
+    x, total = simulator.start(rng, n), np.zeros((2, n))
     for h in range(world.H):
         u = rng.random((n, 1))
         a = np.minimum((policy[h, x].cumsum(axis=1) < u).sum(axis=1), world.A - 1)
-        r, g, x = story.step(rng, share, h, x, a)
+        r, g, x = simulator.step(rng, share, h, x, a)
         total += r, g
     error = total.std(axis=1) / np.sqrt(n)
     assert (np.abs(total.mean(axis=1) - evaluate(world.at(m), policy)) <= 4 * error).all()
@@ -330,7 +330,7 @@ def test_exact_values_are_those_of_the_simulated_story(name, m):
 # ---------------------------------------------------------------- energy
 
 
-def test_hour_of_the_house_on_paper():
+def test_hour_of_the_house_by_hand():
     winter = make("energy", episodes=M).at(0)
     P = winter.dense_transitions()
     row = np.zeros(21)  # charge 2, mixed sky, charging
@@ -355,7 +355,7 @@ def test_required_reserve_is_a_cosine_of_the_year():
     assert variation(make("energy", episodes=M, swing=0)).b.sum() == 0
 
 
-def test_battery_buys_cheap_and_sells_dear():
+def test_battery_buys_at_low_prices_and_sells_at_high_ones():
     cmdp = make("energy", episodes=20_000).at(2_500)
     policy, charge, seen = solve(cmdp).policy, np.arange(21) // 3, cmdp.initial
     means = []
@@ -363,7 +363,7 @@ def test_battery_buys_cheap_and_sells_dear():
         means.append(seen @ charge)
         seen = np.einsum("x,xa,xay->y", seen, policy[h], P)
     change = np.diff([*means, seen @ charge])
-    assert change[[2, 6]].max() < 0, "dear at 7:30 and at 19:30"
+    assert change[[2, 6]].max() < 0, "expensive at 7:30 and at 19:30"
     assert change[1] > 0.5, "cheap at 4:30"
 
 
@@ -388,7 +388,7 @@ def test_summer_pays_more_than_winter_and_the_reserve_costs_money():
 # ---------------------------------------------------------------- inventory
 
 
-def test_day_of_the_shelf_on_paper():
+def test_day_of_the_shelf_by_hand():
     quiet = make("inventory", episodes=M).at(0)
     chance = [comb(10, D) * 0.2**D * 0.8 ** (10 - D) for D in range(11)]
     row = np.zeros(11)  # 2 on the shelf, one pack of 3
@@ -431,7 +431,7 @@ def test_service_costs_money_and_deliveries_are_pooled():
 # ---------------------------------------------------------------- queue
 
 
-def test_half_hour_of_the_counter_on_paper():
+def test_half_hour_of_the_counter_by_hand():
     world = make("queue", episodes=M)
     P = world.at(0).dense_transitions()
     lam = 0.35 * (0.6 + 0.4 * np.sin(np.pi * 4.5 / 10))
@@ -483,7 +483,7 @@ def test_policy_of_a_slack_week_fails_in_the_rush():
 # ---------------------------------------------------------------- dosing
 
 
-def test_dose_on_paper():
+def test_dose_by_hand():
     world = make("dosing", episodes=M)
     rapid, normal, slow = world.scenarios
     row = np.zeros(13)  # 2 units and 1 more: of 3, each stays with probability 0.65
@@ -528,7 +528,7 @@ def test_walks_of_clearance_and_response_are_different_ones():
 # ---------------------------------------------------------------- driving
 
 
-def test_step_on_the_road_on_paper():
+def test_step_on_the_road_by_hand():
     dry, wet, ice = make("driving", episodes=M).scenarios
     row = np.zeros(32)  # gap 2, speed 2, accelerating on ice: speed 3 with 0.8, else 2
     row[0] = 0.8 * (0.3 + 0.4) + 0.2 * 0.3  # gap 2 + u - v' <= 0
@@ -559,7 +559,7 @@ def test_habits_of_dry_roads_are_dangerous_on_ice():
     assert values[0] > values[1] > values[2]
 
 
-def test_weather_follows_the_year_but_for_storms():
+def test_weather_follows_the_year_except_for_storms():
     quiet, stormy = (make("driving", episodes=400, storms=n, seed=2) for n in (0, 3))
     year = [dense_row(quiet.transition_path, m, 3) for m in (0, 25, 50, 100)]
     np.testing.assert_allclose(year, np.eye(3)[[0, 1, 2, 0]], atol=1e-12)
@@ -607,7 +607,7 @@ def test_worlds_of_the_adversary_are_mirrored_and_disagree(gap, directions):
     np.testing.assert_array_equal(P, Q[:, :, mirror])
 
 
-def test_rung_on_paper():
+def test_rung_by_hand():
     even, odd = make("adversary", episodes=M).scenarios
     P = even.dense_transitions()[0]
     np.testing.assert_allclose(P[0], [[1, 0, 0], [0.1, 0.9, 0], *[[0.9, 0.1, 0]] * 2], atol=1e-15)
@@ -624,7 +624,7 @@ def test_rung_on_paper():
 # ---------------------------------------------------------------- stationary
 
 
-def on_paper(H, p, c, b):
+def closed_form(H, p, c, b):
     """(V_r*, μ*) by the closed form of the docstring."""
     q = 1 - p
     V_r = [c * (H - j) + (1 - q**j) / p for j in range(H + 1)]
@@ -636,7 +636,7 @@ def on_paper(H, p, c, b):
     return max(V_r), 0.0
 
 
-def test_default_shop_is_solved_on_paper():
+def test_default_shop_is_solved_by_hand():
     found = solve(make("stationary", episodes=M).at(0))
     assert found.value == pytest.approx(6.21 + 0.21 * 0.229 / 0.271, abs=1e-12)
     assert found.multipliers[0] == pytest.approx(0.229 / 0.271, abs=1e-9)
@@ -649,7 +649,7 @@ def test_default_shop_is_solved_on_paper():
 def test_closed_form_of_the_shop(H, wear, careful, share):
     options = {"horizon": H, "wear": wear, "careful": careful, "uptime": share * H}
     found = solve(make("stationary", episodes=1, **options).at(0))
-    value, mu = on_paper(H, wear, careful, share * H)
+    value, mu = closed_form(H, wear, careful, share * H)
     assert found.value == pytest.approx(value, abs=1e-10)
     assert found.multipliers[0] == pytest.approx(mu, abs=1e-8)
     assert found.gamma == pytest.approx((1 - share) * H, abs=1e-10)
@@ -665,7 +665,7 @@ def test_nothing_ever_changes_in_the_shop():
     np.testing.assert_array_equal(P[[1, 3], 2], np.eye(4)[[1, 3]])
 
 
-# ---------------------------------------------------------------- refusals
+# ---------------------------------------------------------------- invalid options
 
 
 @pytest.mark.parametrize(

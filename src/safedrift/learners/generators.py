@@ -1,0 +1,35 @@
+"""The state of a random generator as an array, for checkpoints."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from safedrift import _check
+
+__all__ = ["generator_state", "restore_generator"]
+
+_WORD = 2**64 - 1
+
+
+def generator_state(generator: np.random.Generator) -> NDArray[np.uint64]:
+    """Return the state of a PCG64 generator as six words."""
+    found = generator.bit_generator.state
+    state, increment = found["state"]["state"], found["state"]["inc"]
+    words = [state & _WORD, state >> 64, increment & _WORD, increment >> 64]
+    return np.array([*words, found["has_uint32"], found["uinteger"]], np.uint64)
+
+
+def restore_generator(generator: np.random.Generator, words: NDArray[np.uint64]) -> None:
+    """Set a PCG64 generator to a state from `generator_state`."""
+    given = np.asarray(words)
+    if given.shape != (6,) or given.dtype != np.uint64:
+        wanted = "six words from generator_state"
+        _check.fail("the generator's state", wanted, f"{given.dtype} of shape {given.shape}")
+    low, high, inc_low, inc_high, has, last = (int(word) for word in given)
+    generator.bit_generator.state = {
+        "bit_generator": "PCG64",
+        "state": {"state": low | high << 64, "inc": inc_low | inc_high << 64},
+        "has_uint32": has,
+        "uinteger": last,
+    }

@@ -1,0 +1,94 @@
+"""Choose the theorem that fits, compute its parameters, apply what is changed by hand.
+
+Slater(gamma)   LocalBudgets(...)
+counts           Theorem 4       Theorem 3
+known features   Theorem 2       Theorem 1
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from safedrift import _check
+from safedrift.knowledge import Budgets, Dimensions, Knowledge, LocalBudgets, Sizes, Slater
+from safedrift.learners.propd_ppo.components import MOST
+from safedrift.learners.propd_ppo.linear_remarks import remarks
+from safedrift.learners.propd_ppo.linear_theorems import theorem1, theorem2
+from safedrift.learners.propd_ppo.parameters import MODES, Parameters
+from safedrift.learners.propd_ppo.tabular_theorems import check_rho, theorem3, theorem4
+
+__all__ = ["OVERRIDES", "tune"]
+
+OVERRIDES = ("alpha", "L", "eta", "xi", "chi", "lagged", "feed", "W", "lam", "bonus_scale")
+
+
+def tune(
+    sizes: Sizes,
+    knowledge: Knowledge,
+    budgets: Budgets | None = None,
+    *,
+    dimensions: Dimensions | None = None,
+    mode: str = "practical",
+    rho: float = 0.5,
+    p: float = 0.05,
+    noisy: bool = False,
+    overrides: dict[str, Any] | None = None,
+) -> Parameters:
+    """Choose the theorem that fits the knowledge, compute its parameters, apply overrides.
+
+    Parameters
+    ----------
+    dimensions
+        Of the features, for the linear-kernel setting (Theorems 1 and 2); None is the tabular one.
+    overrides
+        Any of alpha, L, eta, xi, chi, lagged, feed, W, lam, and bonus_scale (a factor on the
+        bonus). They are recorded.
+    """
+    _check.choice("mode", mode, MODES)
+    overrides = {} if overrides is None else dict(_check.kind("overrides", overrides, dict))
+    _check_overrides(overrides)
+    _check.kind("knowledge", knowledge, (Slater, LocalBudgets))
+    check_rho(rho)
+    if budgets is not None:
+        _check.kind("budgets", budgets, Budgets)
+    if mode != "practical" and budgets is None:
+        raise TypeError(
+            f"budgets must be given in mode {mode!r} (the theorems assume them known): "
+            "pass budgets=safedrift.budgets(world) or safedrift.Budgets(...); got None"
+        )
+    common: dict[str, Any] = {"mode": mode, "p": p, "noisy": noisy}
+    common |= {name: overrides.get(name) for name in ("W", "lam")}
+    if dimensions is None:
+        if isinstance(knowledge, Slater):
+            found = theorem4(sizes, knowledge, budgets, **common)
+        else:
+            found = theorem3(sizes, knowledge, budgets, rho=rho, **common)
+        return _override(found, overrides)
+    if isinstance(knowledge, Slater):
+        found = theorem2(sizes, dimensions, knowledge, budgets, **common)
+    else:
+        found = theorem1(sizes, dimensions, knowledge, budgets, **common)
+    found = _override(found, overrides)
+    return replace(found, remarks=remarks(found, sizes, dimensions))
+
+
+def _check_overrides(overrides: dict[str, Any]) -> None:
+    for name, value in overrides.items():
+        _check.choice("override", name, OVERRIDES)
+        if name in ("L", "W"):
+            _check.integer(name, value)
+        if name == "bonus_scale" and not 0 <= _check.real(name, value) <= MOST:
+            _check.fail(name, f"in [0, {MOST:g}]", value)
+
+
+def _override(found: Parameters, overrides: dict[str, Any]) -> Parameters:
+    parts: dict[str, Any] = {
+        "improvement": found.improvement, "dual": found.dual, "evaluation": found.evaluation,
+    }  # fmt: skip
+    if "bonus_scale" in overrides:
+        parts["evaluation"] = found.evaluation.scaled(overrides["bonus_scale"])
+    for name, part in parts.items():
+        chosen = {key: value for key, value in overrides.items() if key in vars(part)}
+        parts[name] = replace(part, **chosen)
+    return replace(found, **parts, overrides=overrides)

@@ -1,0 +1,80 @@
+"""The manifest of a run: what was run, with what, and from which seed; typed, and read here only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from safedrift import _check
+from safedrift._version import __version__
+
+__all__ = ["LearnerRecord", "Manifest", "SizesRecord", "read_manifest"]
+
+FORMAT = 2
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, ser_json_inf_nan="constants"
+    )
+
+
+class SizesRecord(_Record):
+    """Episodes, steps, states, actions, constraints."""
+
+    M: int = Field(ge=1)
+    H: int = Field(ge=1)
+    S: int = Field(ge=1)
+    A: int = Field(ge=1)
+    K: int = Field(ge=1)
+
+
+class LearnerRecord(_Record):
+    """Who learnt: its name, its settings, and its notes on the run."""
+
+    name: str
+    settings: dict[str, Any] = {}
+    notes: list[str] = []
+
+
+class Manifest(_Record):
+    """Everything about a run that is not an array.
+
+    Attributes
+    ----------
+    version : of safedrift
+    problem, options : name of the problem and how it was built; None for a world of your own
+    environment, reward_range : of a Gymnasium environment, else None
+    noisy : whether observed rewards and utilities were random around their means
+    measure_every : exact values of every n-th episode only
+    discretisation : what changes on a grid twice as fine, for states that fill a box
+    """
+
+    format: int = FORMAT
+    version: str = __version__
+    problem: str | None
+    options: dict[str, Any] = {}
+    environment: str | None = None
+    reward_range: list[float] | None = None
+    learner: LearnerRecord
+    sizes: SizesRecord
+    seed: int = Field(ge=0)
+    noisy: bool
+    measure_every: int = Field(ge=1)
+    discretisation: dict[str, Any] | None = None
+
+
+def read_manifest(source: str, text: str | bytes) -> Manifest:
+    """Return the manifest in a JSON text from `source`; one error names what is wrong."""
+    try:
+        found = Manifest.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        what = f"settings whose {place!r} is wrong" if place else "unreadable settings"
+        reason = f"one with {what} ({first['msg']})"
+        _check.fail(source, "a run written by safedrift", reason)
+    if found.format != FORMAT:
+        _check.fail(source, f"a run of format {FORMAT}", f"format {found.format}")
+    return found

@@ -1,0 +1,110 @@
+"""The numbers a reader asks for first, and what a reader should know, for a run of any learner."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from safedrift.results.run import Run, run_method
+
+__all__ = ["notes", "summary"]
+
+# Figures that mean nothing where only single episodes were observed.
+_NEED_TRUTH = (
+    "dynamic_regret", "dynamic_regret_per_episode", "positive_regret_per_episode",
+    "uniform_regret_per_episode", "last_tenth_regret_per_episode",
+    "positive_violation_per_episode", "smallest_slater_gap",
+)  # fmt: skip
+
+
+@run_method("summary")
+def summary(run: Run) -> dict[str, Any]:
+    """Return the numbers a reader asks for first, as plain data."""
+    manifest, truth, outcome = run.manifest, run.truth, run.outcome
+    M = manifest.sizes.M
+    last = last_tenth(run)
+    found = {
+        "problem": manifest.problem,
+        "learner": manifest.learner.name,
+        "settings": manifest.learner.settings,
+        "seed": manifest.seed,
+        "sizes": manifest.sizes.model_dump(),
+        "truth_known": truth.known,
+        "reward_per_episode": float(np.cumsum(outcome.reward * run.weights)[-1] / M),
+        "last_tenth_reward_per_episode": float(outcome.reward[last].mean()),
+        "dynamic_regret": float(run.dynamic_regret[-1]),
+        "dynamic_regret_per_episode": float(run.dynamic_regret[-1] / M),
+        "positive_regret_per_episode": float(run.positive_regret[-1] / M),
+        "uniform_regret_per_episode": float(run.cumulative_baseline_regret[-1] / M),
+        "last_tenth_regret_per_episode": float(run.regret[last].mean()),
+        "violation": run.violation[-1].tolist(),
+        "violation_per_episode": (run.violation[-1] / M).tolist(),
+        "positive_violation_per_episode": (run.positive_violation[-1] / M).tolist(),
+        "last_tenth_shortfall_per_episode": run.shortfall[last].mean(axis=0).tolist(),
+        "smallest_slater_gap": float(truth.gamma.min()),
+        "last_tenth_trace": {
+            name: np.asarray(values[last].mean(axis=0)).tolist()
+            for name, values in run.trace.items()
+        },
+        "discretisation": manifest.discretisation,
+        "notes": notes(run),
+    }
+    return found if truth.known else found | dict.fromkeys(_NEED_TRUTH)
+
+
+@run_method("notes")
+def notes(run: Run) -> list[str]:
+    """Return what a user should know about this run, in sentences; the learner's own come first."""
+    manifest, truth = run.manifest, run.truth
+    found = list(manifest.learner.notes)
+    if not truth.known:
+        found.append(
+            "The world has no model: its best safe policy, and with it the regret, is unknown. "
+            "Rewards, utilities and the violation are what was observed."
+        )
+    if not manifest.learner.notes and truth.known and _as_good_as_uniform(run):
+        found.append(
+            "In the last tenth of the episodes the policy was as good as uniform: nothing was "
+            "learnt."
+        )
+    settings = manifest.learner.settings
+    gamma = _entry(settings, "knowledge", "gamma")
+    if gamma is not None and truth.known and truth.gamma.min() < gamma - 1e-9:
+        at = int(truth.gamma.argmin())
+        found.append(
+            f"The learner was given gamma = {gamma:g}, but episode {run.episodes[at]} has a "
+            f"Slater gap of only {truth.gamma[at]:.4g}: Assumption 3 does not hold."
+        )
+    if manifest.noisy and _entry(settings, "parameters", "noisy") is False:
+        found.append(
+            "Observations were noisy, but the constants were chosen for exact ones: pass "
+            "noisy=True to for_problem too."
+        )
+    if manifest.measure_every > 1:
+        found.append(
+            f"One episode in {manifest.measure_every} was measured and stands for the "
+            "others; sums are estimates."
+        )
+    return found
+
+
+def last_tenth(run: Run) -> slice:
+    """Return the last tenth of the measured episodes."""
+    return slice(-max(1, run.episodes.size // 10), None)
+
+
+def _entry(settings: dict[str, Any], group: str, name: str) -> Any:
+    """An entry of a learner's settings, where it has such a group."""
+    found = settings.get(group)
+    return found.get(name) if isinstance(found, dict) else None
+
+
+def _as_good_as_uniform(run: Run) -> bool:
+    """Whether late rewards and utilities are those of the uniform policy, almost."""
+    last, truth, outcome = last_tenth(run), run.truth, run.outcome
+    worst = max(
+        np.abs(outcome.reward - truth.baseline_reward)[last].max(),
+        np.abs(outcome.utility - truth.baseline_utility)[last].max(),
+    )
+    return bool(worst < 1e-3) and run.manifest.sizes.A > 1

@@ -1,0 +1,114 @@
+"""The guard against stale entries in Numba's cache, wherever Numba keeps it."""
+
+import os
+import shutil
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import safedrift.kernels as kernels
+
+GUARD = Path(kernels.__file__)
+CALLEE = "import numba\n@numba.njit(cache=True)\ndef number():\n    return {number}\n"
+CALLER = """
+import numba
+from {package}.inner.callee import number
+@numba.njit(cache=True)
+def twice():
+    return 2 * number()
+"""
+
+
+def package_in(folder, name, guarded=True):
+    """A package whose compiled functions call each other across files and folders."""
+    root = folder / name
+    for place in (root, root / "inner"):
+        place.mkdir(parents=True)
+        (place / "__init__.py").touch()
+        (place / "caller.py").write_text(CALLER.format(package=name))
+    (root / "inner" / "callee.py").write_text(CALLEE.format(number=1))
+    if guarded:
+        shutil.copy(GUARD, root / "__init__.py")
+    return root
+
+
+def in_new_process(folder, code, **environment):
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("NUMBA")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, env=clean | environment, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def run(folder, name, environment):
+    """What both callers return, and how many of them came from the cache."""
+    code = (
+        f"from {name}.caller import twice as a; from {name}.inner.caller import twice as b\n"
+        "print(a(), b(), sum(sum(f.stats.cache_hits.values()) for f in (a, b)))"
+    )
+    return [int(word) for word in in_new_process(folder, code, **environment)]
+
+
+def cache_in_environment(tmp_path, *packages):
+    return {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+
+
+def cache_beside_the_sources(tmp_path, *packages):
+    return {}
+
+
+def cache_of_the_user(tmp_path, *packages):
+    """Where `__pycache__` cannot be written, as in an installation that is read-only."""
+    for package in packages:
+        for place in (package, package / "inner"):
+            (place / "__pycache__").write_text("in the way, even for an administrator")
+    return {"XDG_CACHE_HOME": str(tmp_path / "home"), "HOME": str(tmp_path / "home")}
+
+
+@pytest.mark.parametrize(
+    "place", [cache_in_environment, cache_beside_the_sources, cache_of_the_user]
+)
+def test_changed_callee_is_not_run_in_its_old_form(tmp_path, place):
+    ours, theirs = package_in(tmp_path, "ours"), package_in(tmp_path, "theirs", guarded=False)
+    environment = place(tmp_path, ours, theirs)
+    for package, name in ((ours, "ours"), (theirs, "theirs")):
+        assert run(tmp_path, name, environment) == [2, 2, 0]
+        assert run(tmp_path, name, environment) == [2, 2, 2]
+        (package / "inner" / "callee.py").write_text(CALLEE.format(number=21))
+    assert run(tmp_path, "theirs", environment) == [2, 2, 2]  # what Numba does on its own
+    assert run(tmp_path, "ours", environment) == [42, 42, 0]
+    assert run(tmp_path, "ours", environment) == [42, 42, 2]
+    assert run(tmp_path, "theirs", environment) == [2, 2, 2]  # and its cache was left alone
+
+
+@pytest.mark.parametrize("place", [cache_in_environment, cache_of_the_user])
+def test_compiled_looks_where_the_cache_is(tmp_path, place):
+    environment = place(tmp_path, package_in(tmp_path, "ours"))
+    look = (
+        "from ours import compiled\n"
+        "print(*(int(compiled(e)) for e in ('caller.twice', 'inner.caller.twice', 'caller.once')))"
+    )
+    assert in_new_process(tmp_path, look, **environment) == ["0", "0", "0"]
+    run(tmp_path, "ours", environment)
+    assert in_new_process(tmp_path, look, **environment) == ["1", "1", "0"]
+
+
+def test_nothing_happens_where_nothing_is_cached(tmp_path):
+    package_in(tmp_path, "ours")
+    code = "from ours import compiled; print(compiled('caller.twice'))"
+    assert in_new_process(tmp_path, code, NUMBA_DISABLE_JIT="1") == ["False"]
+
+
+def test_entries_that_the_command_names_are_compiled_functions():
+    from safedrift.cli import shared
+
+    assert len(shared.ENTRIES) >= 5
+    for entry in shared.ENTRIES.values():
+        module, _, function = entry.rpartition(".")
+        found = getattr(import_module(f"safedrift.kernels.{module}"), function)
+        assert found.stats.cache_path, entry
