@@ -24,7 +24,8 @@ from rich.table import Table
 import naive
 import safedrift as sd
 from builders import dense_features, linear_settings, small_world, twin_of
-from safedrift.kernels import exact, simulation
+from safedrift.kernels import simulation
+from safedrift.planning.episodes import make_answers, make_ends, solve_chunk
 
 W = 400
 
@@ -148,20 +149,21 @@ def cost_against_states(rounds):
 
 
 def optimum_against_highs(rounds):
-    """Per-episode time of the constrained optimum against scipy's HiGHS, S=20, A=5, H=10."""
-    S, A, H, n = 20, 5, 10, 64
-    world = small_world(M=n, S=S, A=A, H=H, drift="random_walk")
-    thresholds = sd.oracles.safest_utilities(world, np.arange(n)) - 0.8
-    world = world.with_thresholds(thresholds)
-    arrays, rewards = world.arrays, world.arrays.rewards[:, None]
-    numbers, changes = np.empty((n, 8)), np.empty((n, H))
-    policies = np.empty((0, H, S, A))
-    scratch = exact.make_scratch(arrays.states.size, H, S, A)
-    ends = exact.Ends(np.empty((2, H, S, A)), np.empty((2, H, S)))
-    episodes = np.arange(n)
+    """Per-episode time of the constrained optimum against scipy's HiGHS (one linear program)."""
+    cases = [(K, *sizes) for K in (1, 2, 3) for sizes in ((5, 3, 5), (20, 5, 10))]
+    return [_optimum_against_highs(rounds, *case) for case in cases]
 
-    def lines():
-        exact.solve_episodes(arrays, rewards, episodes, numbers, changes, policies, ends, scratch)
+
+def _optimum_against_highs(rounds, K, S, A, H, n=64):
+    world = small_world(M=n, S=S, A=A, H=H, K=K, drift="random_walk")
+    thresholds = sd.oracles.safest_utilities(world, np.arange(n)) - 0.08 * H
+    world = world.with_thresholds(thresholds)
+    arrays, episodes = world.arrays, np.arange(n)
+    answers, changes = make_answers(n, K), np.empty((n, H))
+    policies, ends = np.empty((0, H, S, A)), make_ends(arrays)
+
+    def plan():
+        solve_chunk(arrays, episodes, answers, changes, policies, ends)
 
     cmdps = [world.at(m) for m in range(0, n, 16)]
     dense = [
@@ -172,14 +174,16 @@ def optimum_against_highs(rounds):
     def highs():
         values[:] = [-naive.occupancy_lp(*cmdp).fun for cmdp in dense]
 
-    fast, slow = in_turns(rounds, lines, highs)
-    difference = float(np.abs(numbers[::16, 3] - values).max())
+    fast, slow = in_turns(rounds, plan, highs)
+    difference = float(np.abs(answers.value[::16] - values).max())
     fast, slow = fast / n, slow / len(dense)
-    return [
-        {"S": S, "A": A, "H": H, "lines_us": fast * 1e6, "highs_us": slow * 1e6,
-         "ratio": slow / fast, "wanted": 100, "difference": difference,
-         "multiplier": float(numbers[:, 1].mean())}
-    ]  # fmt: skip
+    multiplier = answers.multipliers.sum(axis=1)
+    return {
+        "K": K, "S": S, "A": A, "H": H, "plan_us": fast * 1e6, "highs_us": slow * 1e6,
+        "ratio": slow / fast, "wanted": 100 if K == 1 else 10, "difference": difference,
+        "gap": float((np.abs(answers.gap) / (1 + multiplier)).max()),
+        "multipliers": float(multiplier.mean()),
+    }  # fmt: skip
 
 
 def linear_world(S, A, H, d, successors, episodes, seed=0):

@@ -4,7 +4,9 @@ Arrays are dense, axes [constraint, step, state, action, next state]. Episodes a
 0, the paper's from 1. Nothing here is optimised; nothing here may import safedrift.
 """
 
+import itertools
 import math
+import operator
 from decimal import Decimal, localcontext
 from fractions import Fraction
 
@@ -986,7 +988,16 @@ def shapes(p, outcomes):
 
 def signal_bets(past, here, mean):
     """name -> (probability of 0, of 1) that a bettor on a noisy signal believes in, or None."""
-    names = ("copied", "last pair", "last world", "first world", "average", "earlier", "high", "low")
+    names = (
+        "copied",
+        "last pair",
+        "last world",
+        "first world",
+        "average",
+        "earlier",
+        "high",
+        "low",
+    )
     if here is None:
         return dict.fromkeys(names)
     chances = [*(past or [None] * 4), *here, mean + mean * (1 - mean), mean - mean * (1 - mean)]
@@ -1076,3 +1087,69 @@ _PI = Decimal(
     "2117067982148086513282306647093844609550582231725359408128481117450284102701938521105559644622"
 )
 # fmt: on
+
+
+# ---------------------------------------------------------------- planning
+
+
+def every_policy(P, signals, initial):
+    """Values of all deterministic policies as exact fractions: a list of tuples, one per policy."""
+    H, S, A, _ = P.shape
+    P, signals, initial = (_fractions(x) for x in (P, signals, initial))
+    found = set()
+    for actions in itertools.product(range(A), repeat=H * S):
+        V = [[Fraction(0)] * S for _ in signals]
+        for h in range(H - 1, -1, -1):
+            act = actions[h * S : (h + 1) * S]
+            V = [
+                [q[h][s][a] + sum(map(operator.mul, P[h][s][a], v)) for s, a in enumerate(act)]
+                for q, v in zip(signals, V, strict=True)
+            ]
+        found.add(tuple(sum(initial[s] * v[s] for s in range(S)) for v in V))
+    return sorted(found)
+
+
+def _fractions(array):
+    return [_fractions(x) for x in array] if np.ndim(array) else Fraction(float(array))
+
+
+def exact_optimum(P, r, g, b, initial):
+    """Constrained optimum and Slater gap as exact fractions, by trying every basis; tiny worlds."""
+    b, K = _fractions(b), len(b)
+    columns = [
+        (v[0], [*(u - t for u, t in zip(v[1:], b, strict=True)), 1])
+        for v in every_policy(P, (r, *g), initial)
+    ]
+    slacks = [(0, [-int(k == j) for j in range(K)] + [0]) for k in range(K)]
+    uniform = (1, [-1] * K + [0])
+    safest = [(0, column) for _, column in columns]
+    gamma = _best_basis([*safest, *slacks], K + 1, [uniform])
+    return _best_basis([*columns, *slacks], K + 1, []), gamma
+
+
+def _best_basis(columns, n, always):
+    """max c·x, A x = (0, ..., 0, 1), x ≥ 0 but for the columns that are always in; None if none."""
+    best = None
+    for chosen in itertools.combinations(columns, n - len(always)):
+        basis = [*always, *chosen]
+        x = _solve_fractions([[column[i] for _, column in basis] for i in range(n)])
+        if x is not None and min(x[len(always) :]) >= 0:
+            value = sum(c * y for (c, _), y in zip(basis, x, strict=True))
+            best = value if best is None else max(best, value)
+    return best
+
+
+def _solve_fractions(matrix):
+    """Solve matrix · x = (0, ..., 0, 1) exactly; None if singular."""
+    n = len(matrix)
+    rows = [[Fraction(y) for y in row] + [Fraction(i == n - 1)] for i, row in enumerate(matrix)]
+    for i in range(n):
+        pivot = next((j for j in range(i, n) if rows[j][i]), None)
+        if pivot is None:
+            return None
+        rows[i], rows[pivot] = rows[pivot], rows[i]
+        rows[i] = [y / rows[i][i] for y in rows[i]]
+        for j in range(n):
+            if j != i and rows[j][i]:
+                rows[j] = [y - rows[j][i] * z for y, z in zip(rows[j], rows[i], strict=True)]
+    return [row[n] for row in rows]

@@ -6,7 +6,7 @@ The answer carries its proof: a feasible policy with its exact value, multiplier
 bounds every policy's value from above, and the gap between the two.
 
 Rounding. Utilities are sums of H numbers of size 1. A world whose Slater gap is at least -1e-12 H
-counts as feasible, and thresholds may then be missed by up to 2e-12 H.
+counts as feasible, and thresholds may then be missed by up to 1.1e-12 H.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Plan:
     multipliers : (K,) μ*, infinite if infeasible
     policy : (H, S, A) optimal, or the safest one if infeasible
     gap : dual value at μ* minus `value`; bounds how far `value` is from the optimum (of the
-        thresholds that `policy` reaches, where that misses b by up to 2e-12 H of rounding)
+        thresholds that `policy` reaches, where that misses b by up to 1.1e-12 H of rounding)
     gamma : Slater gap, max_π min_k (V_g,k(π) - b_k); negative if infeasible
     iterations : lines intersected (K = 1), or backward inductions
     """
@@ -90,8 +90,8 @@ def plan(
 
     >>> from safedrift.planning import plan
     >>> found = plan([[[[1.0], [1.0]]]], [[[1.0, 0.0]]], [[[[0.0, 1.0]]]], [0.25], [1.0])
-    >>> found.status, found.value, found.policy[0, 0].tolist()
-    ('optimal', 0.75, [0.75, 0.25])
+    >>> print(found.status, found.value, found.multipliers, found.policy[0, 0])
+    optimal 0.75 [1.] [0.75 0.25]
     """
     tables = _tables(transitions, rewards, utilities, thresholds, initial)
     _, K, H, S, A = tables.utilities.shape
@@ -110,12 +110,12 @@ def plan_of(answers: Answers, policies: FloatArray, i: int) -> Plan:
     optimal = bool(answers.status[i] == OPTIMAL)
     return Plan(
         status="optimal" if optimal else "infeasible",
-        value=float(answers.value[i]) if optimal else np.nan,
+        value=answers.value[i] if optimal else np.nan,
         utilities=answers.utilities[i],
         multipliers=answers.multipliers[i],
         policy=policies[i],
-        gap=float(answers.gap[i]) if optimal else np.nan,
-        gamma=float(answers.gamma[i]),
+        gap=answers.gap[i] if optimal else np.nan,
+        gamma=answers.gamma[i],
         iterations=int(answers.iterations[i]),
     )
 
@@ -141,7 +141,7 @@ def _tables(
         _check.distribution("transitions", dense)
         lists = successor_lists(dense)
     support = np.flatnonzero(start)
-    paths = [WeightPath(np.zeros((1, 1), np.int32), np.ones((1, 1))) for _ in range(3)]
+    path = WeightPath(np.zeros((1, 1), np.int32), np.ones((1, 1)))
     # Copies: the kernels are compiled for writable arrays only.
     return TableArrays(
         lists.offsets.copy(),
@@ -152,6 +152,8 @@ def _tables(
         g[None].copy(),
         support.astype(np.int32),
         start[support],
-        *paths,
+        path,
+        path,
+        path,
         b[None].copy(),
     )

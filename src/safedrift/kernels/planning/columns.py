@@ -12,9 +12,9 @@ The Slater gap γ = max_π min_k (V_g,k(π) - b_k) comes first, in the same way;
 world is feasible, and its mixture of policies is where the search for the optimum starts.
 
 Rounding. A utility is known to about 1e-15 H. γ ≥ -1e-12 H counts as feasible, as with one
-constraint (`exact.intersect_lines`); where γ < 1e-12 H all thresholds are lowered by
-1e-12 H - γ, at most 2e-12 H. So noise never decides, and Σμ ≤ 1e12. The gap is that of the
-thresholds which the returned policy reaches.
+constraint (`exact.intersect_lines`). Where γ < 1e-13 H all thresholds are lowered by 1e-13 H - γ,
+at most 1.1e-12 H, so that policies which meet them but for rounding stay in, and Σμ ≤ 1e13. The gap
+is then that of the thresholds which the returned policy reaches.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ from safedrift.kernels.planning.master import (
 )
 from safedrift.kernels.types import FloatArray, IndexArray, jit, jit_part
 
-ALLOWANCE = 1e-12  # times H: what rounding may take from a threshold
+ALLOWANCE = 1e-12  # times H: a world that misses its thresholds by no more is feasible
+MARGIN = 1e-13  # times H: the least Slater gap of the program that is solved
 TOLERANCE = 1e-14  # times H (1 + Σμ): a column that gains less does not join
 MOST_PRICINGS = 2000
 
@@ -218,7 +219,7 @@ def set_weights(master, reward_weight, weights):
     weights[0] = reward_weight
     total = 0.0
     for k in range(weights.size - 1):
-        weights[1 + k] = max(-master.y[k, 0], 0.0)
+        weights[1 + k] = -master.y[k, 0] if master.y[k, 0] < 0.0 else 0.0
         total += weights[1 + k]
     return total
 
@@ -400,7 +401,7 @@ def solve_episodes(tables, rewards, episodes, start, answers, changes, policies,
         feasible = gamma >= -ALLOWANCE * H
         dual, more = np.nan, 0
         if feasible:
-            floor = min(0.0, gamma - ALLOWANCE * H)
+            floor = min(0.0, gamma - MARGIN * H)
             first = start if i == 0 else none
             dual, more = optimum(tables, p, b, scratch, H, floor, warm, first)
             keep_basis(scratch)
