@@ -7,6 +7,7 @@ the constants the twin was given, so nothing but the changed line can be found.
 import inspect
 import types
 
+import numpy as np
 import pytest
 
 import naive
@@ -15,14 +16,17 @@ from builders import (
     BUDGETS,
     IDENTITIES,
     LIVELY,
+    STATISTICS,
     audited,
     broken_identities,
     build_linear,
+    failed_statistics,
     linear_world,
     small_world,
     twin_transcript,
 )
 from safedrift.theory.certificate_rules import RELATIVE
+from safedrift.theory.draw_statistics import THRESHOLD
 
 
 def mutant(name, *changes):
@@ -176,13 +180,13 @@ TABULAR = {
     ),
     "V of the uniform policy": (
         "evaluate", [("V = (pi[h] * Q[h]).sum(axis=1)", "V = Q[h].mean(axis=1)")],
-        set(IDENTITIES) - {"policy-step", "regret-decomposition"}, {"xi": 0.5},
+        {"dual-step", "evaluation", "start-value", "performance-difference"}, {"xi": 0.5},
     ),
     "V_g of the uniform policy, fed to the dual": (
         "propd_ppo",
         [("Q_g[k], value = evaluate(n3, n2, sum_g[k], pi, lam, bonus, LV[m // W, k])",
           "Q_g[k], value = evaluate(n3, n2, sum_g[k], 0 * pi + 1 / A, lam, bonus, LV[m // W, k])")],
-        set(IDENTITIES) - {"policy-step", "regret-decomposition"}, {"xi": 0.5},
+        {"dual-step", "evaluation", "start-value", "performance-difference"}, {"xi": 0.5},
     ),
 }  # fmt: skip
 
@@ -284,7 +288,7 @@ LINEAR = {
     ),
     "V of the uniform policy": (
         "lstd", [("V_next = (pi[h] * Q).sum(axis=1)", "V_next = Q.mean(axis=1)")],
-        set(IDENTITIES) - {"policy-step", "regret-decomposition"}, {"xi": 0.5},
+        {"dual-step", "evaluation", "start-value", "performance-difference"}, {"xi": 0.5},
     ),
 }  # fmt: skip
 
@@ -294,6 +298,156 @@ def test_broken_linear_learner_is_caught(name):
     function, changes, broken, options = LINEAR[name]
     world, agent = linear(**options)
     check(world, agent, mutant(function, *changes), broken)
+
+
+# ---------------------------------------------------------------- acting, stepping, observing
+
+ACTS = "a = draw(pi[h, x], action_uniforms[m, h])"
+STEPS = "x = draw(P[h, x, a], u[h + 1])"
+BEGINS = "x = draw(initial, u[0])"
+SEES = "rewards[h], utilities[:, h] = r[h, x, a], g[:, h, x, a]"
+TOSSES = "rewards[h] = float(v[0] < rewards[h])"
+ENDS = "        return states, actions, rewards, utilities"
+WORLD = "P, r, g, initial = at(m)"
+YESTERDAY = "_, r, g, _ = at(max(m - 1, 0))"
+
+# name: what is done to the draws, the identities and statistics that must fail; whether it is
+# noisy. `returns` may fail besides: they follow from all the others.
+DRAWS = {
+    "acts uniformly": (
+        [(ACTS, "a = int(action_uniforms[m, h] * pi.shape[2])")],
+        set(), {"action-statistics"}, False,
+    ),
+    "acts greedily": (
+        [(ACTS, "a = int(pi[h, x].argmax())")], set(), {"action-statistics"}, False,
+    ),
+    "acts with one action too often": (
+        [(ACTS, ACTS + " if action_uniforms[m, h] % 0.1 > 0.03 else 2")],
+        set(), {"action-statistics"}, True,
+    ),
+    "successors of another action": (
+        [(STEPS, "x = draw(P[h, x, (a + 1) % P.shape[2]], u[h + 1])")],
+        set(), {"transition-statistics"}, False,
+    ),
+    "successors of an action out of the policy": (
+        [(STEPS, "x = draw(pi[h, x] @ P[h, x], u[h + 1])")],
+        set(), {"transition-statistics"}, True,
+    ),
+    "successors of the first episode's world": (
+        [(STEPS, "x = draw(at(0)[0][h, x, a], u[h + 1])")],
+        set(), {"transition-statistics"}, False,
+    ),
+    "successors that the world does not have": (
+        [(STEPS, "x = (x + 1) % len(initial)")],
+        {"possible-path"}, {"transition-statistics"}, False,
+    ),
+    "first states equally likely": (
+        [(BEGINS, "x = int(u[0] * len(initial))")], {"possible-path"}, {"transition-statistics"},
+        False,
+    ),
+    "rewards of the world of the episode before": (
+        [(SEES, YESTERDAY + "; " + SEES)], {"observations"}, set(), False,
+    ),
+    "rewards that were seen in the episode before": (
+        [(WORLD, WORLD + "; old = getattr(play, 'seen', None)"),
+         (ENDS, "        play.seen = rewards" + ENDS[7:].replace(
+             "return", "\n        return").replace("rewards,", "rewards if old is None else old,"))],
+        {"observations"}, set(), False,
+    ),
+    "noisy rewards that were seen in the episode before": (
+        [(WORLD, WORLD + "; old = getattr(play, 'seen', None)"),
+         (ENDS, "        play.seen = rewards" + ENDS[7:].replace(
+             "return", "\n        return").replace("rewards,", "rewards if old is None else old,"))],
+        set(), {"signal-statistics"}, True,
+    ),
+    "noisy rewards of another action": (
+        [(TOSSES, "rewards[h] = float(v[0] < r[h, x, (a + 1) % r.shape[2]])")],
+        set(), {"signal-statistics"}, True,
+    ),
+    "noisy rewards that are none": (
+        [(TOSSES, "rewards[h] = rewards[h]")], {"observations"}, set(), True,
+    ),
+}  # fmt: skip
+
+
+LINEAR_DRAWS = ("acts uniformly", "successors of another action",
+                "rewards of the world of the episode before",
+                "noisy rewards that were seen in the episode before")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [*(("tabular", name) for name in DRAWS), *(("linear", name) for name in LINEAR_DRAWS)],
+)
+def test_wrong_draws_are_caught(name, kind):
+    """K = 2; the learner itself is right: it has to be caught by what it drew.
+
+    Successors that the world does not have are not in the auditor's lists of successors, and then
+    the tabular `evaluation` fails as well.
+    """
+    changes, identities, statistics, noisy = DRAWS[name]
+    world = drawn_world(kind, 500 if kind == "tabular" else 300)
+    agent = drawn_agent(world)
+    script = twin_transcript(world, agent, mutant("simulated_play", *changes), noisy=noisy)
+    found = audited(world, agent, script, noisy=noisy)
+    broken = broken_identities(found)
+    assert identities <= broken
+    assert broken <= identities | ({"evaluation"} if "possible-path" in broken else set()) | (
+        {"possible-path"} if name.startswith("successors") else set()
+    )
+    assert failed_statistics(found) - {"return-statistics"} == statistics
+    assert found.statistics_hold == (not failed_statistics(found))
+    assert not (found.identities_hold and found.statistics_hold)
+
+
+def drawn_world(kind, M, seed=3):
+    """Few successors and a random first state: there is something impossible to draw."""
+    start = np.array([0.5, 0.0, 0.3, 0.2])
+    world = small_world(M=M, K=2, drift="abrupt", seed=seed, successors=3, start=start)
+    world = world.with_thresholds(0.6 * world.thresholds)
+    return world if kind == "tabular" else world.as_linear_kernel("scenarios", "scenarios")
+
+
+def drawn_agent(world, **overrides):
+    chosen = {"L": 100, "W": 100, "alpha": 0.1} | overrides
+    if isinstance(world, sd.LinearKernelCMDP):  # whose twin takes W times as long
+        return build_linear(world, "slater", "repaired", **(chosen | {"W": 15}))
+    return learner(world, "slater", "repaired", chosen)
+
+
+def test_a_failing_statistic_says_what_explains_the_draws_best():
+    world = drawn_world("tabular", 500)
+    agent = drawn_agent(world)
+    for name, id, said in (
+        ("acts uniformly", "action-statistics", "actions uniform"),
+        ("successors of another action", "transition-statistics", "of action a + 1 (modulo A)"),
+        ("successors of the first episode's world", "transition-statistics", "first episode"),
+        ("first states equally likely", "transition-statistics", "first states uniform"),
+        ("noisy rewards that were seen in the episode before", "signal-statistics", "the episode"),
+    ):
+        changes, _, _, noisy = DRAWS[name]
+        script = twin_transcript(world, agent, mutant("simulated_play", *changes), noisy=noisy)
+        found = audited(world, agent, script, noisy=noisy)[id]
+        assert found.result == "fails", name
+        assert said in found.note, found.note
+        assert "with probability at most 1e-06" in found.note
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+@pytest.mark.parametrize("kind", ["tabular", "linear"])
+def test_honest_runs_raise_no_alarm(kind, noisy):
+    """Wealth is 1 on average at most: above 100 in one run of a hundred, above 1e6 never."""
+    largest = []
+    for seed in range(25):
+        world = drawn_world(kind, 200, seed=seed % 5)
+        agent = drawn_agent(world, alpha=(0.1, 0.7)[seed % 2])
+        found = sd.certify(world, agent, seed, noisy=noisy)
+        assert found.identities_hold
+        assert found.statistics_hold
+        forms = [found[id].printed for id in STATISTICS]
+        largest += [THRESHOLD - form.slack for form in forms if form is not None]
+    assert (np.array(largest) > np.log(100)).mean() <= 0.03
+    assert np.mean(largest) < 2
 
 
 # ---------------------------------------------------------------- what the lemmas notice
