@@ -1,12 +1,14 @@
 """Small worlds and comparisons shared by the tests of the learner."""
 
 from dataclasses import replace
+from typing import NamedTuple
 from unittest import mock
 
 import numpy as np
 
 import naive
 import safedrift as sd
+from safedrift.adapters.gymnasium_worlds import EnvironmentStepper
 from safedrift.experiments.streams import seeds
 from safedrift.kernels.audit import memory as audits
 from safedrift.kernels.tabular.memory import BERNSTEIN_BONUS, DUAL_SIGNALS
@@ -131,6 +133,32 @@ def own_loop(world, agent, seed, noisy=False):
                 x = stepper.next(m, h, x, actions[h], u.next[h])
         agent.end_episode(sd.Trajectory(states, actions, signals[0], signals[1:]))
         yield policy, agent.mu, agent.estimates, observed
+
+
+# ---------------------------------------------------------------- environments
+
+
+class Episode(NamedTuple):
+    """An episode of an environment."""
+
+    states: np.ndarray  # (H,)
+    actions: np.ndarray  # (H,)
+    values: np.ndarray  # (1+K, H) rewards and utilities
+
+
+def environment_episode(world, m, choose, stepper=None):
+    """Play episode m of an environment; choose(h, state) -> action."""
+    stepper = stepper or EnvironmentStepper(world)
+    none = np.empty(0)
+    states, actions, values = [], [], np.empty((1 + world.K, world.H))
+    x = stepper.first(m, none)
+    for h in range(world.H):
+        states.append(x)
+        actions.append(choose(h, x))
+        values[:, h] = stepper.signals(m, h, x, actions[h], none)
+        if h + 1 < world.H:
+            x = stepper.next(m, h, x, actions[h], none)
+    return Episode(np.array(states), np.array(actions), values)
 
 
 # ---------------------------------------------------------------- linear kernels

@@ -120,7 +120,7 @@ def test_a_learner_in_the_environment_is_the_learner_in_the_world():
             assert info["utility"][0] == today.utilities[0][at]
             if h + 1 < world.H:
                 assert today.dense_transitions()[(*at, int(state))] > 0
-        agent.end_episode(states, actions, rewards, np.transpose(utilities))
+        agent.end_episode(sd.Trajectory(states, actions, rewards, np.transpose(utilities)))
     assert agent.episode == M
 
 
