@@ -231,7 +231,8 @@ def assert_same_estimates(world, agent, policy, expected, tolerance):
     if world.features.one_hot:
         u = by_state(u, S).reshape(1 + K, H, -1)
     for name, got in {
-        "policy": policy, "mu": agent.mu, "Q_r": found[0], "Q_g": found[1:], "w": memory.values.w, "u": u,
+        "policy": policy, "mu": agent.mu, "Q_r": found[0], "Q_g": found[1:],
+        "w": memory.values.w, "u": u,
         "Gamma": by_state(memory.values.bonus, S), "Gamma_r": by_state(memory.values.bonus_r, S),
         "V": memory.values.v[: 1 + K, :H], "V_r": agent.estimates[0], "V_g": agent.estimates[1:],
         "V_fed": memory.dual.signal,

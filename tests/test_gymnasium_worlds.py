@@ -225,8 +225,9 @@ def test_a_changed_environment_of_our_own_is_not_measured_exactly():
             seen, reward, *rest = super().step(action)
             return seen, 1 - reward, *rest
 
-    assert sd.from_gymnasium(DriftingEnv("maze", 10)).model is not None
-    assert sd.from_gymnasium(Louder("maze", 10)).model is None
+    maze = sd.problems.make("maze", 10)
+    assert sd.from_gymnasium(DriftingEnv(maze)).model is maze
+    assert sd.from_gymnasium(Louder(maze)).model is None
 
 
 def test_too_many_states_are_refused_at_once():

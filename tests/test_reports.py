@@ -180,7 +180,7 @@ def test_notes_are_shown(tmp_path):
 
 def test_names_are_escaped(tmp_path):
     evil = '<script>alert("x")</script><img src=x onerror=alert(1)>&'
-    told = SETTINGS | {"knowledge": {"name": evil}}
+    told = SETTINGS | {"knowledge": {"name": evil, "gamma": 0.4}}
     plain, attacked = make_run(), make_run(problem=evil, name=evil, settings=told)
     before, after = read(plain, tmp_path), read(attacked, tmp_path)
     assert before.tags == after.tags
