@@ -24,7 +24,8 @@ from rich.table import Table
 import naive
 import safedrift as sd
 from builders import dense_features, linear_settings, small_world, twin_of
-from safedrift.kernels import simulation
+from safedrift.kernels import records
+from safedrift.models.stepping import uniforms_per_episode
 from safedrift.planning.episodes import make_answers, make_ends, solve_chunk
 
 W = 400
@@ -49,29 +50,22 @@ def player(world, agent, episodes, start=0):
     _, H, S, A, K = agent.sizes
     rng = np.random.default_rng(0)
     actions = rng.random((episodes, H))
-    draws = rng.random((episodes, simulation.world_uniforms_per_episode(H, K)))
-    record = simulation.make_record(episodes, K, agent.memory.values.v_start.size)
-    nothing, none = np.zeros(episodes, bool), np.zeros((0, H, S, A))
-    trajectory = simulation.make_trajectory(H, K)
-    log = simulation.make_log(0, agent.memory.values.v_start.size, H, S, A, K)
+    draws = rng.random((episodes, uniforms_per_episode(H, K, 1)))
+    inputs = records.ChunkInput(False, actions, draws, np.zeros(episodes, bool))
+    C = agent.memory.values.v_start.size
+    out = records.make_chunk_output(0, episodes, H, S, A, K)
+    trace, log = records.make_trace(episodes, K, C), records.make_log(0, C, H, S, A, K)
+    buffer = records.make_episode_buffer(H, K)
+    schedule = agent.forgetting.schedule(start, episodes)
     agent.reserve(W + episodes)
-    loop = simulation.play_linear if agent.features else simulation.play
 
     def play():
-        agent.memory.clock.episode[0] = start  # the path of the world is not endless
-        loop(
-            world.arrays,
-            agent.hyperparameters,
-            agent.memory,
-            False,
-            actions,
-            draws,
-            nothing,
-            none,
-            trajectory,
-            log,
-            record,
-        )
+        clock = agent.memory.clock
+        clock.episode[0] = clock.window_age[0] = start  # the path of the world is not endless
+        agent.engine.play(
+            world.arrays, agent.hyperparameters, agent.memory, schedule, inputs, buffer, out,
+            trace, log,
+        )  # fmt: skip
 
     return play
 

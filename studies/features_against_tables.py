@@ -58,7 +58,7 @@ def study():
     violations = {(S, kind): [] for S in SIZES for kind in NAMES}
     for S, seed in track(jobs, "learning"):
         both = worlds(S, seed)
-        truth = sd.optima(both["table"], np.arange(0, M, EVERY))
+        truth = sd.measure_truth(both["table"], np.arange(0, M, EVERY))
         for kind, world in both.items():
             values, violation = curve(world, truth, seed)
             curves[S, kind].append(values)

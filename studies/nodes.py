@@ -20,8 +20,7 @@ import numpy as np
 from rich.progress import track
 
 import safedrift as sd
-from safedrift.experiments.box import box_uniforms
-from safedrift.models.stepping import first_point, next_point, signals
+from safedrift.models.stepping import split_uniforms, stepper_for, uniforms_per_episode
 
 M, FINEST, SEEDS = 400, 256, range(5)
 NODES = {"gauss-legendre": (16, 24, 32, 48, 64, 96, 128), "uniform": (64, 96, 128)}
@@ -38,21 +37,22 @@ def learner(world):
 
 def episodes_of(world, seed):
     """Episodes of a learner on its own: what a user's loop would show it."""
-    agent, rng = learner(world), np.random.default_rng(seed)
+    agent, rng, stepper = learner(world), np.random.default_rng(seed), stepper_for(world)
+    sizes = world.H, world.K, stepper.next_draws
     for m in range(M):
         agent.begin_episode(world.thresholds[m])
-        u = rng.random(box_uniforms(world.H, world.K, 1))
-        x = first_point(world, u[0])
+        u = split_uniforms(rng.random(uniforms_per_episode(*sizes)), *sizes)
+        x = stepper.first(m, u.first)
         states, actions, values = [], [], []
         for h in range(world.H):
             states.append(x)
             actions.append(agent.act(h, x))
-            values.append(signals(world, m, h, x, actions[h]))
+            values.append(stepper.signals(m, h, x, actions[h], u.signals[h]))
             if h + 1 < world.H:
-                x = next_point(world, m, h, x, actions[h], u[1 + 2 * h :])
+                x = stepper.next(m, h, x, actions[h], u.next[h])
         values = np.array(values).T
-        episode = (np.array(states), np.array(actions), values[0], values[1:])
-        agent.end_episode(*episode)
+        episode = sd.Trajectory(np.array(states), np.array(actions), values[0], values[1:])
+        agent.end_episode(episode)
         yield episode
 
 
@@ -61,7 +61,7 @@ def shown(world, episodes):
     agent, policies = learner(world), []
     for m, episode in enumerate(episodes):
         policies.append(np.asarray(agent.begin_episode(world.thresholds[m])))
-        agent.end_episode(*episode)
+        agent.end_episode(episode)
     values = sd.oracles.evaluate_episodes(world, np.arange(M), np.stack(policies))
     regret = sd.optima(world).value - values[:, 0]
     return [float(regret.mean()), float((world.thresholds - values[:, 1:]).mean())]

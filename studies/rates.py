@@ -181,7 +181,7 @@ def play(job, every=None):
     agent, overrides = learner(job, world, budgets)
     step, dual, part = (getattr(agent.parameters, n) for n in ("improvement", "dual", "evaluation"))
     every = every or stride(M, step.L, part.W)
-    truth = sd.optima(world, np.arange(0, M, every))
+    truth = sd.measure_truth(world, np.arange(0, M, every))
     run = sd.simulate(world, agent, seed=job.world, measure_every=every, truth=truth)
     weights = np.diff(run.episodes, append=M)
     return {

@@ -1,12 +1,14 @@
 """Small worlds and comparisons shared by the tests of the learner."""
 
 from dataclasses import replace
+from typing import NamedTuple
 from unittest import mock
 
 import numpy as np
 
 import naive
 import safedrift as sd
+from safedrift.adapters.gymnasium_worlds import EnvironmentStepper
 from safedrift.experiments.streams import seeds
 from safedrift.kernels.audit import memory as audits
 from safedrift.kernels.tabular.memory import BERNSTEIN_BONUS, DUAL_SIGNALS
@@ -133,6 +135,32 @@ def own_loop(world, agent, seed, noisy=False):
         yield policy, agent.mu, agent.estimates, observed
 
 
+# ---------------------------------------------------------------- environments
+
+
+class Episode(NamedTuple):
+    """An episode of an environment."""
+
+    states: np.ndarray  # (H,)
+    actions: np.ndarray  # (H,)
+    values: np.ndarray  # (1+K, H) rewards and utilities
+
+
+def environment_episode(world, m, choose, stepper=None):
+    """Play episode m of an environment; choose(h, state) -> action."""
+    stepper = stepper or EnvironmentStepper(world)
+    none = np.empty(0)
+    states, actions, values = [], [], np.empty((1 + world.K, world.H))
+    x = stepper.first(m, none)
+    for h in range(world.H):
+        states.append(x)
+        actions.append(choose(h, x))
+        values[:, h] = stepper.signals(m, h, x, actions[h], none)
+        if h + 1 < world.H:
+            x = stepper.next(m, h, x, actions[h], none)
+    return Episode(np.array(states), np.array(actions), values)
+
+
 # ---------------------------------------------------------------- linear kernels
 
 BUDGETS = sd.Budgets(P=2.0, r=1.0, g=1.0, star=3.0)
@@ -203,7 +231,8 @@ def assert_same_estimates(world, agent, policy, expected, tolerance):
     if world.features.one_hot:
         u = by_state(u, S).reshape(1 + K, H, -1)
     for name, got in {
-        "policy": policy, "mu": agent.mu, "Q_r": found[0], "Q_g": found[1:], "w": memory.values.w, "u": u,
+        "policy": policy, "mu": agent.mu, "Q_r": found[0], "Q_g": found[1:],
+        "w": memory.values.w, "u": u,
         "Gamma": by_state(memory.values.bonus, S), "Gamma_r": by_state(memory.values.bonus_r, S),
         "V": memory.values.v[: 1 + K, :H], "V_r": agent.estimates[0], "V_g": agent.estimates[1:],
         "V_fed": memory.dual.signal,

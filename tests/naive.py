@@ -521,7 +521,7 @@ def audit(
     M, H, S, A = policies.shape
     K = mus.shape[1]
     logit, mu, fed, b_before = np.zeros((H, S, A)), np.zeros(K), np.zeros(K), np.zeros(K)
-    episodes, d_before, d_block = [], None, None
+    episodes, d_before, d_block, weighted = [], None, None, None
     for m in range(M):
         P, signals = worlds[m]
         pi, path = policies[m], (np.arange(H), states[m], actions[m])
@@ -1153,3 +1153,81 @@ def _solve_fractions(matrix):
             if j != i and rows[j][i]:
                 rows[j] = [y - rows[j][i] * z for y, z in zip(rows[j], rows[i], strict=True)]
     return [row[n] for row in rows]
+
+
+# ---------------------------------------------------------------- other ways of forgetting
+
+
+def propd_ppo_forgetting(
+    *, play, thresholds, sizes, initial, alpha, eta, xi, chi, lam, bonus, window, restarts,
+    lagged=False, feed="optimistic",
+):  # fmt: skip
+    """Algorithm 1 with Algorithm 3 on whatever is not forgotten; yields every quantity.
+
+    window(m) -> [(past episode, weight), ...], the data on which the policy of episode m is
+        evaluated; counts and sums are made anew from them in every episode
+    restarts(m) -> whether the policy of episode m is uniform
+    The others are those of `propd_ppo`. There are no local variation terms.
+    """
+    M, H, S, A, K = sizes
+    uniform = np.full((H, S, A), -np.log(A))
+    log_pi, Q_r, Q_g = uniform, np.zeros((H, S, A)), np.zeros((K, H, S, A))
+    mu, V_fed, b_before = np.zeros(K), np.zeros(K), np.zeros(K)
+    past = []
+    for m in range(M):
+        log_pi = log_pi + alpha * (Q_r + sum(mu[k] * Q_g[k] for k in range(K)))
+        log_pi = log_pi - log_pi.max(axis=2, keepdims=True)
+        log_pi = log_pi - np.log(np.exp(log_pi).sum(axis=2, keepdims=True))
+        if restarts(m):
+            log_pi = uniform
+        pi = np.exp(log_pi)
+        episode = play(m, pi)
+        b = b_before if lagged else thresholds[m]
+        mu = np.clip(mu + eta * (b - V_fed - xi * mu), 0, chi)
+        b_before = thresholds[m]
+
+        n3, n2, sums = weighted_counts([(*past[tau], w) for tau, w in window(m)], sizes)
+        none = np.zeros(H)
+        Q_r, V_r = evaluate(n3, n2, sums[0], pi, lam, bonus, none)
+        found = [evaluate(n3, n2, sums[1 + k], pi, lam, bonus, none) for k in range(K)]
+        Q_g, V_g = np.stack([Q for Q, _ in found]), np.array([initial @ V for _, V in found])
+        V_fed = V_g
+        if feed == "observed":
+            V_fed = episode[3].sum(axis=1)
+        if feed == "plain":
+            found = [evaluate(n3, n2, sums[1 + k], pi, lam, no_bonus, none) for k in range(K)]
+            V_fed = np.array([initial @ V for _, V in found])
+        past.append(episode)
+        yield {
+            "policy": pi, "mu": mu, "Q_r": Q_r, "Q_g": Q_g, "V_r": initial @ V_r, "V_g": V_g,
+        }  # fmt: skip
+
+
+def weighted_counts(episodes, sizes):
+    """n(x, a, x') (H, S, A, S), n(x, a) (H, S, A) and sums (1+K, H, S, A) of weighted episodes."""
+    _, H, S, A, K = sizes
+    n3, n2, sums = np.zeros((H, S, A, S)), np.zeros((H, S, A)), np.zeros((1 + K, H, S, A))
+    for states, actions, rewards, utilities, weight in episodes:
+        for h in range(H):
+            x, a = states[h], actions[h]
+            n2[h, x, a] += weight
+            sums[:, h, x, a] += weight * np.append(rewards[h], utilities[:, h])
+            if h + 1 < H:
+                n3[h, x, a, states[h + 1]] += weight
+    return n3, n2, sums
+
+
+def weighted_bernstein_bonus(c, H, lam):
+    """c sqrt(Var_n[V] / n) + c² (H-h+1) / n + λ / (n + λ) for counts n that may be fractions."""
+
+    def bonus(h, n, n3, V):
+        value = np.full(n.shape, np.inf)
+        for x, a in np.argwhere(n > 0):
+            p = n3[x, a] / n[x, a]
+            # At the last step nothing follows: V is 0.
+            variance = p @ (V - p @ V) ** 2
+            value[x, a] = c * np.sqrt(variance / n[x, a]) + c**2 * (H - h) / n[x, a]
+            value[x, a] += lam / (n[x, a] + lam)
+        return value
+
+    return bonus

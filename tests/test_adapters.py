@@ -15,7 +15,7 @@ import pytest
 from gymnasium import spaces
 
 import safedrift as sd
-from safedrift.adapters.gymnasium_worlds import play_episode
+from builders import environment_episode
 from safedrift.adapters.third_party import from_ns_gym, six_tuple
 from safedrift.problems.frozen_lake import dry_feet
 
@@ -87,7 +87,7 @@ def test_a_discretised_box_is_a_world():
     env = Pushes(Coarse(six_tuple(Recorded())))
     world = sd.from_gymnasium(env, 6, threshold=3.0, episodes=3, reward_range=(-1, 1))
     assert (world.name, world.S, world.A) == ("SafetyPointGoal1-v0", 3, 3)
-    states, _, values = play_episode(world, 0, lambda h, x: 0)
+    states, _, values = environment_episode(world, 0, lambda h, x: 0)
     assert states.tolist() == [0, 0, 0, 0, 0, 1]
     assert values[1].tolist() == [1, 1, 1, 1, 0, 0]
     np.testing.assert_allclose(2 * values[0] - 1, [reward for reward, _ in SAFETY])
@@ -160,7 +160,7 @@ def test_the_state_alone_is_observed_and_notices_are_in_info(structured):
     assert info["delta_change"] == {"P": 0.07500000000000007}
     assert info["prob"] == 0.95
     world = sd.from_gymnasium(env, 6, dry_feet, 5.0, episodes=3)
-    path = play_episode(world, 0, lambda h, x: 2)
+    path = environment_episode(world, 0, lambda h, x: 2)
     assert path.states.tolist() == [0, 1, 2, 6, 16, 16]
     assert path.values[1].tolist() == [1, 1, 1, 0, 1, 1]
 

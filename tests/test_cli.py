@@ -48,9 +48,10 @@ def test_overrides_and_options_are_recorded(tmp_path):
 
     done = command(*SMALL, "--out", tmp_path / "a", "--set", "alpha=0.3", "--set", "W=20")
     assert done.exit_code == 0, done.output
-    info = Run.from_parquet(tmp_path / "a" / "run.parquet").info
-    assert info["parameters"]["overrides"] == {"alpha": 0.3, "W": 20}
-    assert info["recipe"]["states"] == 3
+    manifest = Run.from_parquet(tmp_path / "a" / "run.parquet").manifest
+    settings = manifest.learner.settings
+    assert settings["parameters"]["overrides"] == {"alpha": 0.3, "W": 20}
+    assert manifest.options["states"] == 3
 
 
 @pytest.mark.parametrize("mode", ["printed", "repaired", "practical"])

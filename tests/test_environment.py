@@ -1,6 +1,7 @@
 """Named worlds behind Gymnasium's interface."""
 
 import re
+from functools import partial
 
 import gymnasium
 import numpy as np
@@ -9,7 +10,7 @@ from gymnasium.utils.env_checker import check_env
 
 import safedrift as sd
 from safedrift.adapters.environment import VERSION, DriftingEnv
-from safedrift.problems import PROBLEMS
+from safedrift.problems import PROBLEMS, make_environment
 
 M = 30
 
@@ -120,7 +121,7 @@ def test_a_learner_in_the_environment_is_the_learner_in_the_world():
             assert info["utility"][0] == today.utilities[0][at]
             if h + 1 < world.H:
                 assert today.dense_transitions()[(*at, int(state))] > 0
-        agent.end_episode(states, actions, rewards, np.transpose(utilities))
+        agent.end_episode(sd.Trajectory(states, actions, rewards, np.transpose(utilities)))
     assert agent.episode == M
 
 
@@ -143,8 +144,9 @@ def test_bad_input_gets_a_sentence():
     with refused(ValueError, "options must be {'episode': m}; got speed"):
         env.reset(options={"speed": 2})
     with refused(ValueError, "option of maze must be one of"):
-        DriftingEnv("maze", colour=3)
-    with refused(ValueError, "options must be none with a world of your own; got size"):
-        DriftingEnv(sd.problems.make("maze", episodes=5), size=6)
-    with refused(ValueError, "render_mode must be None"):
-        DriftingEnv("maze", render_mode="human")
+        make_environment("maze", colour=3)
+    with refused(TypeError, "world must be"):
+        DriftingEnv("maze")
+    for make in (partial(make_environment, "maze"), partial(DriftingEnv, env.world)):
+        with refused(ValueError, "render_mode must be None"):
+            make(render_mode="human")

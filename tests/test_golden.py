@@ -30,9 +30,7 @@ def world_of(name):
         return base.as_linear_kernel(rewards="one-hot" if name == "onehot" else "scenarios")
     return {
         "random1": lambda: make("random", episodes=400, seed=1, drift="linear"),
-        "random2": lambda: make(
-            "random", episodes=300, seed=2, states=7, actions=4, constraints=2
-        ),
+        "random2": lambda: make("random", episodes=300, seed=2, states=7, actions=4, constraints=2),
         "maze": lambda: make("maze", episodes=500, seed=0),
         "blend": lambda: make("blend", episodes=150),
         "thermostat": lambda: make("thermostat", episodes=30, nodes=16),
@@ -53,9 +51,7 @@ def each_mode(kind, name):
 def each_signal(kind, name, L, W, measure_every=1):
     world = world_of(name)
     for noisy, signal in itertools.product((False, True), SIGNALS):
-        agent = sd.PROPDPPO.for_problem(
-            world, sd.Slater(0.2), noisy=noisy, feed=signal, L=L, W=W
-        )
+        agent = sd.PROPDPPO.for_problem(world, sd.Slater(0.2), noisy=noisy, feed=signal, L=L, W=W)
         run = sd.simulate(world, agent, seed=5, noisy=noisy, measure_every=measure_every)
         yield f"{kind}/{name}/noisy{noisy}-{signal}", run
 

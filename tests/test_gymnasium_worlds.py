@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import gymnasium
 import numpy as np
@@ -11,8 +12,9 @@ from gymnasium.wrappers import TimeLimit, TransformReward
 from typer.testing import CliRunner
 
 import safedrift as sd
+from builders import environment_episode
 from safedrift.adapters.environment import DriftingEnv
-from safedrift.adapters.gymnasium_worlds import play_episode
+from safedrift.adapters.gymnasium_worlds import EnvironmentStepper
 from safedrift.adapters.toy_text import from_table
 from safedrift.cli import app
 from safedrift.problems.frozen_lake import dry_feet
@@ -65,13 +67,11 @@ def agent_for(world, **overrides):
     return sd.PROPDPPO.for_problem(world, sd.Slater(0.3), **overrides)
 
 
-def everything(run):
-    return {n: np.asarray(v) for n, v in vars(run).items() if n not in ("info", "world")}
-
-
 def assert_same(one, other, names=None):
-    for name in names or everything(one):
-        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
+    one, other = one.columns(), other.columns()
+    assert one.keys() == other.keys()
+    for name in names or one:
+        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
 
 
 # ---------------------------------------------------------------- an episode
@@ -92,7 +92,9 @@ def test_steps_after_an_early_end_are_spent_in_the_state_over():
     )
     assert (world.M, world.H, world.S, world.A, world.K) == (3, 5, 6, 2, 2)
     asked = []
-    states, actions, values = play_episode(world, 0, lambda h, x: asked.append((h, x)) or h % 2)
+    states, actions, values = environment_episode(
+        world, 0, lambda h, x: asked.append((h, x)) or h % 2
+    )
     assert states.tolist() == [2, 3, 5, 5, 5]
     assert actions.tolist() == [0, 1, 0, 1, 0]
     assert asked == [(0, 2), (1, 3), (2, 5), (3, 5), (4, 5)]
@@ -111,7 +113,7 @@ def test_truncation_ends_an_episode_too_and_is_no_termination():
     world = sd.from_gymnasium(
         Scripted([(1, 0.0, False, True, {})]), 3, lambda t: ends.append(t.terminated) or 0.0, 1.0
     )
-    states, _, values = play_episode(world, 0, lambda h, x: 0)
+    states, _, values = environment_episode(world, 0, lambda h, x: 0)
     assert states.tolist() == [0, 5, 5]
     assert values[1].tolist() == [0.0, 1.0, 1.0]
     assert ends == [False]
@@ -120,7 +122,7 @@ def test_truncation_ends_an_episode_too_and_is_no_termination():
 def test_an_episode_is_cut_at_the_horizon():
     env = Scripted([(1, 0.5, False, False, {})] * 9)
     world = sd.from_gymnasium(env, 4, lambda t: 1.0, 1.0)
-    assert play_episode(world, 0, lambda h, x: 1).states.tolist() == [0, 1, 1, 1]
+    assert environment_episode(world, 0, lambda h, x: 1).states.tolist() == [0, 1, 1, 1]
     assert env.actions == [1, 1, 1, 1]
 
 
@@ -139,7 +141,7 @@ def test_observations_are_numbered_and_actions_keep_their_names(space, n, first,
     env = Scripted([(later, 0.0, False, False, {})] * 2, first, space, spaces.Discrete(3, start=4))
     seen = []
     world = sd.from_gymnasium(env, 2, lambda t: seen.append(t) or 1.0, 1.0, episodes=1)
-    states, actions, _ = play_episode(world, 0, lambda h, x: 2)
+    states, actions, _ = environment_episode(world, 0, lambda h, x: 2)
     assert states.tolist() == numbers
     assert actions.tolist() == [2, 2]
     assert env.actions == [6, 6]
@@ -152,7 +154,7 @@ def test_observations_are_numbered_and_actions_keep_their_names(space, n, first,
                                                 ({"cost": 0.25}, 0.75)])  # fmt: skip
 def test_without_a_utility_that_in_info_counts_and_else_one_less_the_cost(info, utility):
     world = sd.from_gymnasium(Scripted([(1, 0.0, False, False, info)]), 1, threshold=0.5)
-    assert play_episode(world, 0, lambda h, x: 0).values[1, 0] == utility
+    assert environment_episode(world, 0, lambda h, x: 0).values[1, 0] == utility
 
 
 @pytest.mark.parametrize(
@@ -176,13 +178,13 @@ def test_what_is_out_of_range_is_named_with_episode_and_step(step, utility, erro
     script = [(1, 0.0, False, False, {"cost": 0}), step]
     world = sd.from_gymnasium(Scripted(script), 3, utility, 1.0, episodes=9)
     with refused(error, message):
-        play_episode(world, 7, lambda h, x: 0)
+        environment_episode(world, 7, lambda h, x: 0)
 
 
 def test_an_observation_outside_its_space_is_named():
     world = sd.from_gymnasium(Scripted([(5, 0.0, False, False, {})]), 2, lambda t: 1.0, 1.0)
     with refused(ValueError, "the observation of episode 0, step 1 must be in Discrete(5); got 5"):
-        play_episode(world, 0, lambda h, x: 0)
+        environment_episode(world, 0, lambda h, x: 0)
 
 
 @pytest.mark.parametrize("wrong", [(1, 2), (-100, -1)])
@@ -198,23 +200,23 @@ def test_faults_of_utilities_and_environments_are_told_with_their_place():
         Scripted([(1, 0.5, False, False, {})]), 2, lambda t: t.info["rain"], 1.0
     )
     with refused(RuntimeError, "utility(...) of episode 3, step 0 failed: KeyError: 'rain'"):
-        play_episode(world, 3, lambda h, x: 0)
+        environment_episode(world, 3, lambda h, x: 0)
     old = sd.from_gymnasium(Scripted([(1, 0.5, False, {})]), 2, lambda t: 1.0, 1.0)
     with refused(ValueError, "what step returns must be 5 things, as in Gymnasium; got 4"):
-        play_episode(old, 0, lambda h, x: 0)
+        environment_episode(old, 0, lambda h, x: 0)
     ended = sd.from_gymnasium(Scripted([]), 2, lambda t: 1.0, 1.0)
     with refused(RuntimeError, "step of episode 0, step 0 failed: "):
-        play_episode(ended, 0, lambda h, x: 0)
+        environment_episode(ended, 0, lambda h, x: 0)
     costly = sd.from_gymnasium(Scripted([(1, 0.5, False, False, {"cost": 2.0})]), 2, None, 1.0)
     with refused(ValueError, "info['cost'] must be in [0, 1], or utility given; got 2.0"):
-        play_episode(costly, 0, lambda h, x: 0)
+        environment_episode(costly, 0, lambda h, x: 0)
 
 
 @pytest.mark.parametrize("seen", [1.0, 5, -1, np.array([1, 1])])
 def test_observations_outside_their_space_are_told(seen):
     world = sd.from_gymnasium(Scripted([], first=seen), 2, lambda t: 1.0, 1.0)
     with refused(ValueError, "the observation of episode 0, step 0 must be in Discrete(5); got "):
-        play_episode(world, 0, lambda h, x: 0)
+        environment_episode(world, 0, lambda h, x: 0)
 
 
 def test_a_changed_environment_of_our_own_is_not_measured_exactly():
@@ -223,8 +225,9 @@ def test_a_changed_environment_of_our_own_is_not_measured_exactly():
             seen, reward, *rest = super().step(action)
             return seen, 1 - reward, *rest
 
-    assert sd.from_gymnasium(DriftingEnv("maze", 10)).truth is not None
-    assert sd.from_gymnasium(Louder("maze", 10)).truth is None
+    maze = sd.problems.make("maze", 10)
+    assert sd.from_gymnasium(DriftingEnv(maze)).model is maze
+    assert sd.from_gymnasium(Louder(maze)).model is None
 
 
 def test_too_many_states_are_refused_at_once():
@@ -301,9 +304,9 @@ def test_same_seed_same_run_in_a_random_environment():
     world = walk()
     one, again = (sd.simulate(world, agent_for(world), 5) for _ in range(2))
     assert_same(one, again)
-    assert one.info == again.info
+    assert one.manifest == again.manifest
     other = sd.simulate(world, agent_for(world), 6)
-    assert not np.array_equal(one.observed, other.observed)
+    assert not np.array_equal(one.outcome.observed, other.outcome.observed)
 
 
 def test_a_world_without_a_model_has_what_was_observed_and_nothing_else():
@@ -313,17 +316,16 @@ def test_a_world_without_a_model_has_what_was_observed_and_nothing_else():
     assert run.episodes.tolist() == list(range(60))
     np.testing.assert_array_equal(run.outcome.reward, run.outcome.observed[:, 0])
     np.testing.assert_array_equal(run.outcome.utility, run.outcome.observed[:, 1:])
-    np.testing.assert_allclose(
-        run.outcome.reward + run.outcome.utility[:, 0], 6
-    )  # what pays is unsafe
+    pays, safe = run.outcome.reward, run.outcome.utility[:, 0]
+    np.testing.assert_allclose(pays + safe, 6)  # what pays is unsafe
     for name in ("optimal_reward", "gamma", "drift_P", "drift_star", "baseline_reward"):
-        assert np.isnan(getattr(run, name)).all()
+        assert np.isnan(getattr(run.truth, name)).all()
     assert np.isnan(run.truth.optimal_mu).all()
     assert np.isfinite(run.trace["mu"]).all()
     assert not run.truth.known
     assert calls[-1] == ("learning", 60, 60)
     found = run.summary()
-    assert found["truth"] is False
+    assert found["truth_known"] is False
     missing = [key for key, value in found.items() if value is None]
     assert all("regret" in k or "gap" in k or "positive" in k or k == "discretisation"
                for k in missing)  # fmt: skip
@@ -336,11 +338,11 @@ def test_a_world_without_a_model_has_what_was_observed_and_nothing_else():
 def test_a_run_in_a_world_with_a_model_says_so():
     world = sd.problems.make("random", episodes=20)
     run = sd.simulate(world, agent_for(world))
-    assert run.info["truth"] is True
     assert run.truth.known
-    older = sd.Run(**vars(run) | {"info": {k: v for k, v in run.info.items() if k != "truth"}})
-    assert older.truth_known
-    assert older.summary()["dynamic_regret"] == run.summary()["dynamic_regret"]
+    assert run.manifest.environment is None
+    found = run.summary()
+    assert found["truth_known"] is True
+    assert found["dynamic_regret"] == run.dynamic_regret[-1]
 
 
 def test_the_table_and_the_environment_are_one_world_to_the_learner():
@@ -354,10 +356,10 @@ def test_the_table_and_the_environment_are_one_world_to_the_learner():
     one = sd.simulate(known, agent_for(known), 4)
     other = sd.simulate(unknown, agent_for(unknown), 4)
     assert_same(
-        one, other, ("observed", "mu", "estimated_reward", "estimated_utility", "at_cap",
-                     "policy_restart", "window_restart", "thresholds"),
+        one, other, ("observed", "trace.mu", "trace.estimated_reward", "trace.estimated_utility",
+                     "trace.at_cap", "trace.policy_restart", "trace.window_restart", "thresholds"),
     )  # fmt: skip
-    assert 0 < other.observed[:, 0].mean() < 1
+    assert 0 < other.outcome.observed[:, 0].mean() < 1
 
 
 def test_a_first_state_that_is_not_told_is_learnt():
@@ -367,7 +369,7 @@ def test_a_first_state_that_is_not_told_is_learnt():
     assert told.initial_known
     one, other = (sd.simulate(world, agent_for(world), 1) for world in (unknown, told))
     assert_same(one, other)
-    assert one.estimated_reward.max() > 0
+    assert one.trace["estimated_reward"].max() > 0
 
 
 def test_a_wrapper_may_number_states_anew_so_that_the_start_is_unknown():
@@ -380,7 +382,7 @@ def test_a_wrapper_may_number_states_anew_so_that_the_start_is_unknown():
     assert plain.initial[0] == 1
     turned = sd.from_gymnasium(Backwards(gymnasium.make("FrozenLake-v1")), 5, dry_feet, 4.0)
     assert not turned.initial_known
-    assert play_episode(turned, 0, lambda h, x: 0).states[0] == 15
+    assert environment_episode(turned, 0, lambda h, x: 0).states[0] == 15
     ours = Backwards(gymnasium.make("safedrift/frozen_lake-v0", episodes=5))
     assert not sd.from_gymnasium(ours, threshold=4.0).initial_known
 
@@ -396,7 +398,7 @@ def test_toy_text_plays_as_it_is(id, rewards, S):
 
     world = sd.from_gymnasium(id, 6, half, 2.0, episodes=20, reward_range=rewards)
     run = sd.simulate(world, agent_for(world))
-    assert (world.S, run.info["environment"]) == (S, id)
+    assert (world.S, run.manifest.environment) == (S, id)
     assert ((run.outcome.utility >= 3) & (run.outcome.utility <= 6)).all()
     raw = 6 * rewards[0] + (rewards[1] - rewards[0]) * run.outcome.reward
     np.testing.assert_allclose(raw * 2, np.round(raw * 2), atol=1e-9)
@@ -413,7 +415,7 @@ def test_first_states_are_counted_as_they_come():
     run = sd.simulate(world, agent_for(world, alpha=0.0, feed="plain"), 1)
     even = sd.from_gymnasium(Anywhere(), 3, threshold=1.0, episodes=300, initial=np.full(3, 1 / 3))
     exact = sd.simulate(even, agent_for(even, alpha=0.0, feed="plain"), 1)
-    apart = np.abs(run.trace["estimated_utility"] - exact.estimated_utility)[:, 0]
+    apart = np.abs(run.trace["estimated_utility"] - exact.trace["estimated_utility"])[:, 0]
     assert apart[:5].max() > 0.05
     assert 0 < apart[-50:].max() < 0.05
 
@@ -423,7 +425,7 @@ def test_the_learner_beats_chance_and_stays_safe():
     run = sd.simulate(world, sd.PROPDPPO.for_problem(world, sd.Slater(1.0)))
     rng = np.random.default_rng(0)
     chance = np.mean([
-        play_episode(world, m, lambda h, x: int(rng.integers(2))).values[0].sum()
+        environment_episode(world, m, lambda h, x: int(rng.integers(2))).values[0].sum()
         for m in range(400)
     ])  # fmt: skip
     last = slice(-300, None)
@@ -457,7 +459,7 @@ def test_learning_through_our_own_environment_is_the_compiled_simulation_bit_for
     inside = stay_or_go()
     world = sd.from_gymnasium(DriftingEnv(inside))
     assert (world.M, world.H, world.S, world.A, world.K) == (80, 4, 2, 2, 1)
-    assert world.truth is inside
+    assert world.model is inside
     for measure_every in (1, 7):
         compiled = sd.simulate(inside, agent_for(inside), 2, measure_every=measure_every)
         through = sd.simulate(world, agent_for(world), 2, measure_every=measure_every)
@@ -470,16 +472,16 @@ def test_regret_is_exact_where_the_truth_is_known():
     env = gymnasium.make("safedrift/random-v0", episodes=40, drift="linear", noisy=True)
     world = sd.from_gymnasium(env)
     inside = env.unwrapped.world
-    assert world.truth is inside
+    assert world.model is inside
     agent = agent_for(world, noisy=True, alpha=0.5)
     run = sd.simulate(world, agent, 3)
     assert run.truth.known
-    assert run.info["noisy"] is True
+    assert run.manifest.noisy is True
     np.testing.assert_allclose(run.truth.optimal_reward, sd.optima(inside).value)
     # The same trajectories, handed to a learner in a loop of one's own.
     own = agent.fresh()
     children = np.random.SeedSequence(3).spawn(2)
-    seed = int(children[0].generate_state(1)[0])
+    stepper = EnvironmentStepper(world, int(children[0].generate_state(1)[0]))
     u = np.random.default_rng(children[1]).random((40, world.H))
     for m in range(40):
         policy = np.asarray(own.begin_episode(world.thresholds[m]))
@@ -487,10 +489,8 @@ def test_regret_is_exact_where_the_truth_is_known():
         np.testing.assert_allclose(
             exact, [run.outcome.reward[m], *run.outcome.utility[m]], atol=1e-12
         )
-        path = play_episode(
-            world, m, lambda h, x, m=m: own.engine.act(h, x, u[m, h]), seed if m == 0 else None
-        )
-        own.end_episode(path.states, path.actions, path.values[0], path.values[1:])
+        path = environment_episode(world, m, lambda h, x, m=m: own.act(h, x, u[m, h]), stepper)
+        own.end_episode(sd.Trajectory(path.states, path.actions, path.values[0], path.values[1:]))
         np.testing.assert_array_equal(own.mu, run.trace["mu"][m])
         np.testing.assert_array_equal(path.values.sum(axis=1), run.outcome.observed[m])
 
@@ -498,7 +498,7 @@ def test_regret_is_exact_where_the_truth_is_known():
 def test_an_id_of_ours_is_made_with_its_episodes():
     world = sd.from_gymnasium("safedrift/maze-v0", episodes=50, size=4)
     assert (world.M, world.S) == (50, 16)
-    assert world.truth is not None
+    assert world.model is not None
 
 
 @pytest.mark.parametrize(
@@ -516,7 +516,7 @@ def test_an_id_of_ours_is_made_with_its_episodes():
 def test_whatever_changes_our_environment_makes_the_truth_unknown(changed):
     env, options = changed(DriftingEnv(stay_or_go()))
     world = sd.from_gymnasium(env, **options)
-    assert world.truth is None
+    assert world.model is None
     assert world.S == 3
     run = sd.simulate(world, agent_for(world), 1)
     assert not run.truth.known
@@ -549,9 +549,9 @@ def test_what_needs_a_model_is_refused_in_a_sentence(tmp_path):
         sd.simulate(world, agent, noisy=True)
     with refused(ValueError, "measure_every must be 1 in a world without a model; got 2"):
         sd.simulate(world, agent, measure_every=2)
-    with refused(ValueError, "truth must be None in a world without a model; got Optima"):
-        sd.simulate(world, agent, truth=sd.optima(stay_or_go()))
-    with refused(ValueError, "the agent's M must be the world's, 20; got 21"):
+    with refused(ValueError, "truth must be None in a world without a model; got Truth"):
+        sd.simulate(world, agent, truth=sd.measure_truth(stay_or_go()))
+    with refused(ValueError, "the learner's M must be the world's, 20; got 21"):
         sd.simulate(world, agent_for(walk(M=21)))
     through = sd.from_gymnasium(DriftingEnv(stay_or_go()))
     with refused(ValueError, sentence):  # known, but its states came from the environment
@@ -561,7 +561,8 @@ def test_what_needs_a_model_is_refused_in_a_sentence(tmp_path):
 def test_local_budgets_are_welcome_where_the_user_knows_them():
     world = walk(M=30)
     agent = sd.PROPDPPO.for_problem(world, sd.LocalBudgets(0.01, 0.0))
-    assert sd.simulate(world, agent).info["knowledge"] == {"name": "local-budgets"}
+    settings = sd.simulate(world, agent).manifest.learner.settings
+    assert settings["knowledge"] == {"name": "local-budgets"}
 
 
 # ---------------------------------------------------------------- files, pages, command
@@ -573,7 +574,7 @@ def test_a_stored_run_without_truth_comes_back_whole(tmp_path):
     run.to_parquet(tmp_path / "run.parquet")
     back = sd.Run.from_parquet(tmp_path / "run.parquet")
     assert_same(run, back)
-    assert back.info == run.info
+    assert back.manifest == run.manifest
     assert back.summary() == run.summary()
     assert back.digest == run.digest
 
@@ -591,9 +592,8 @@ def test_the_page_shows_what_was_observed_and_hides_what_is_unknown(tmp_path, K)
     for plot in plots.all_plots(run):
         assert not any(np.isnan(np.asarray(line.y, float)).any() for line in plot.figure.data)
     reward = next(plots.all_plots(run)).figure.data[0]
-    np.testing.assert_allclose(
-        reward.y[-1], run.outcome.reward[-3:].mean()
-    )  # a hundredth of the run
+    hundredth = run.outcome.reward[-3:]
+    np.testing.assert_allclose(reward.y[-1], hundredth.mean())
     text = run.report(tmp_path / "page.html").read_text(encoding="utf-8")
     page = text[text.rindex("<body>") :]
     assert "Dynamic regret" not in page
@@ -605,12 +605,13 @@ def test_the_page_shows_what_was_observed_and_hides_what_is_unknown(tmp_path, K)
 def test_headline_of_an_observed_run():
     run = sd.simulate(walk(M=40), agent_for(walk(M=40)))
     n, K = run.outcome.utility.shape
-    safe = sd.Run(**vars(run) | {"utility": np.full((n, K), 4.001), "reward": np.full(n, 1.5)})
+    achieved = replace(run.outcome, utility=np.full((n, K), 4.001), reward=np.full(n, 1.5))
+    safe = replace(run, outcome=achieved)
     assert summary_text.headline(safe) == (
         "In 40 episodes propd-ppo earned 1.5 reward per episode, 1.5 in the last tenth of them. "
         "The constraint was met in the long run: 4.001 utility per episode observed, 4 required."
     )
-    unsafe = sd.Run(**vars(safe) | {"utility": np.full((n, K), 3.5)})
+    unsafe = replace(run, outcome=replace(achieved, utility=np.full((n, K), 3.5)))
     assert summary_text.headline(unsafe).endswith(
         "The constraint was missed in the long run: 3.5 utility per episode observed, 4 required."
     )

@@ -17,7 +17,7 @@ from builders import (
     small_world,
     with_evaluation,
 )
-from safedrift.learners.propd_ppo import engines
+from safedrift.learners.propd_ppo import box_engine
 
 # ---------------------------------------------------------------- local variation terms
 
@@ -68,18 +68,21 @@ def test_share_of_estimates_at_their_cap_is_that_of_the_twin(kind):
     agree = assert_agrees_with_linear_twin if kind == "finite" else assert_agrees_with_box_twin
     agree(world, agent)
     caps = np.arange(3, 0, -1.0)[:, None, None]
-    share = sd.simulate(world, build_linear(world, W=20, L=9, bonus_scale=0.4)).at_cap
+    run = sd.simulate(world, build_linear(world, W=20, L=9, bonus_scale=0.4))
+    share = run.trace["at_cap"]
     assert 0 < share.mean() < 1
     assert 0 < (agent.q() >= caps).mean() < 1
 
 
 # ---------------------------------------------------------------- restarts
 
-LEARNT = (
-    "logit", "logit_low", "pi", "q", "v", "bonus", "bonus_r", "w", "u", "factor", "target", "gram",
-    "gram_low", "moment", "moment_low", "factor_r", "target_r", "gram_r", "gram_r_low", "moment_r",
-    "moment_r_low", "visits", "gain", "v_start",
-)  # fmt: skip
+KEPT = ("clock.episode", "clock.window", "dual.mu", "dual.signal", "dual.last_thresholds")
+
+
+def learnt(agent):
+    """What a learner has learnt, but for the size of its history."""
+    found = agent.state()
+    return {name: array for name, array in found.items() if not name.startswith("history.")}
 
 
 @pytest.mark.parametrize("kind", ["scenarios", "one-hot", "box"])
@@ -94,9 +97,8 @@ def test_a_restart_of_both_parts_leaves_nothing_but_the_dual(kind):
 
     for m in range(12):
         old.begin_episode(world.thresholds[m])
-        old.end_episode(*episode())
-    for name in ("episode", "mu", "fed", "last_thresholds"):
-        getattr(new.memory, name)[:] = getattr(old.memory, name)
+        old.end_episode(sd.Trajectory(*episode()))
+    new.restore(new.state() | {name: old.state()[name] for name in KEPT})
     for m in range(12, 24):
         policies = [np.asarray(one.begin_episode(world.thresholds[m])) for one in (old, new)]
         np.testing.assert_array_equal(*policies)
@@ -104,11 +106,10 @@ def test_a_restart_of_both_parts_leaves_nothing_but_the_dual(kind):
             np.testing.assert_array_equal(policies[0], 1 / 3)
         seen = episode()
         for one in (old, new):
-            one.end_episode(*seen)
-        for name in LEARNT:
-            np.testing.assert_array_equal(
-                getattr(old.memory, name), getattr(new.memory, name), err_msg=name
-            )
+            one.end_episode(sd.Trajectory(*seen))
+        assert learnt(old).keys() == learnt(new).keys()
+        for name, array in learnt(old).items():
+            np.testing.assert_array_equal(array, learnt(new)[name], err_msg=name)
     assert np.abs(old.memory.policy.logit_low).max() > 0  # otherwise keeping it could not show
     assert kind == "one-hot" or np.abs(old.memory.window.gram_r_low).max() > 0
 
@@ -259,7 +260,7 @@ def test_nearly_singular_regressions_are_exact_between_scheduled_refreshes(kind)
     worst = 0.0
     for m in range(M):
         agent.begin_episode(world.thresholds[m])
-        s = agent.memory
+        s, values = agent.memory.window, agent.memory.values
         wanted = [
             exact_coefficients(s.gram[c, 0], s.gram_low[c, 0], s.moment[c, 0, 0],
                                s.moment_low[c, 0, 0])
@@ -269,8 +270,10 @@ def test_nearly_singular_regressions_are_exact_between_scheduled_refreshes(kind)
             s.gram_r[0], s.gram_r_low[0], s.moment_r[0, 1], s.moment_r_low[0, 1]
         )
         states = rng.random((H, 1)) if kind == "box" else rng.integers(0, 3, H)
-        agent.end_episode(states, rng.integers(0, 2, H), rng.random(H), rng.random(H))
-        for got, exact in zip((s.w[0, 0], s.w[1, 0], s.u[1, 0]), (*wanted, wanted_r), strict=True):
+        actions, rewards = rng.integers(0, 2, H), rng.random(H)
+        agent.end_episode(sd.Trajectory(states, actions, rewards, rng.random(H)))
+        found = values.w[0, 0], values.w[1, 0], values.u[1, 0]
+        for got, exact in zip(found, (*wanted, wanted_r), strict=True):
             worst = max(worst, np.abs(got - exact).max() / max(np.abs(exact).max(), 1e-3))
     assert worst < 1e-8
 
@@ -281,7 +284,7 @@ def test_a_pivot_that_vanishes_between_scheduled_refreshes_is_told():
     agent.begin_episode(world.thresholds[0])
     agent.memory.window.factor[0, 0, 1, 1] = 1e9  # nearly singular, and
     agent.memory.window.gram[0, 0, 0, 0] = -1e3  # sums that no data have
-    agent.end_episode([0, 1, 2], [0, 1, 2], np.full(3, 0.5), np.full(3, 0.5))
+    agent.end_episode(sd.Trajectory([0, 1, 2], [0, 1, 2], np.full(3, 0.5), np.full(3, 0.5)))
     assert agent.memory.window.residual[0] == np.inf
     assert np.isfinite(agent.memory.window.factor).all()
 
@@ -315,7 +318,7 @@ def test_replay_keeps_the_digits_of_a_sum_that_reaches_a_million():
     agent = with_evaluation(agent, beta=np.zeros(1), beta_r=np.ones(1))
     for _ in range(M - 1):
         agent.begin_episode([0.99])
-        agent.end_episode([0.3], [1], [0.5], [0.0])
+        agent.end_episode(sd.Trajectory([0.3], [1], [0.5], [0.0]))
     table = np.asarray(agent.begin_episode([0.99]))[0]
     logits = agent.memory.policy.logit[0]
     assert np.abs(logits).max() > 1e6
@@ -376,7 +379,8 @@ def test_policy_at_many_points_in_chunks_is_that_at_each(monkeypatch):
     for m in range(5):
         agent.begin_episode(world.thresholds[m])
         states = rng.random((4, 2))
-        agent.end_episode(states, rng.integers(0, 3, 4), rng.random(4), rng.random((2, 4)))
+        actions, rewards = rng.integers(0, 3, 4), rng.random(4)
+        agent.end_episode(sd.Trajectory(states, actions, rewards, rng.random((2, 4))))
     agent.begin_episode(world.thresholds[5])
     points = rng.random((11, 2))
     for h in range(4):
@@ -387,7 +391,7 @@ def test_policy_at_many_points_in_chunks_is_that_at_each(monkeypatch):
         per_point = 5 * 3 * 3 * world.d1
         for numbers in (1, 4 * per_point):  # chunks of one, and of 4, 4 and 3
             with monkeypatch.context() as patch:
-                patch.setattr(engines, "_CHUNK_NUMBERS", numbers)
+                patch.setattr(box_engine, "_CHUNK_NUMBERS", numbers)
                 parts = agent.engine.policy_at(h, points)
             np.testing.assert_allclose(parts, each, rtol=0, atol=1e-14)
 

@@ -24,9 +24,10 @@ from builders import (
     small_world,
 )
 from builders import build_linear as build
-from safedrift.experiments.simulation import seeds, world_uniforms
+from safedrift.experiments.streams import seeds
 from safedrift.learners.propd_ppo.engines import LinearEngine
 from safedrift.learners.propd_ppo.parameters import MODES
+from safedrift.models.stepping import split_uniforms, stepper_for, uniforms_per_episode
 
 # ---------------------------------------------------------------- finite states
 
@@ -126,7 +127,12 @@ def test_own_loop_and_simulation_are_bit_identical(noisy, rewards, monkeypatch):
     agent = build(world, W=15, L=6, bonus_scale=0.3)
     run = sd.simulate(world, agent, seed=3, noisy=noisy)
     caps, end = [], LinearEngine.end
-    monkeypatch.setattr(LinearEngine, "end", lambda *all_: caps.append(end(*all_)))
+
+    def counted(*all_):
+        caps.append(end(*all_))
+        return caps[-1]
+
+    monkeypatch.setattr(LinearEngine, "end", counted)
     for m, (policy, mu, estimates, observed) in enumerate(own_loop(world, agent, 3, noisy)):
         np.testing.assert_array_equal(run.trace["mu"][m], mu)
         assert run.trace["estimated_reward"][m] == estimates[0]
@@ -158,7 +164,7 @@ def test_a_copy_goes_on_exactly_like_the_original(how):
     def step(learner, m):
         learner.begin_episode(world.thresholds[m])
         states, actions = rng.integers(0, 4, 3), rng.integers(0, 3, 3)
-        learner.end_episode(states, actions, rng.random(3), rng.random(3))
+        learner.end_episode(sd.Trajectory(states, actions, rng.random(3), rng.random(3)))
 
     for m in range(6):
         step(agent, m)
@@ -175,10 +181,12 @@ def test_a_copy_goes_on_exactly_like_the_original(how):
 def test_memory_does_not_grow_with_the_window():
     world = linear_world(M=40)
     agent = build(world, W=40, L=40)
-    before = [array.shape for array in agent.memory]
+    agent.fresh = lambda seed: agent  # the loop below plays this very learner
+    before = {name: array.shape for name, array in agent.state().items()}
     for _ in own_loop(world, agent, 0):
         pass
-    assert [array.shape for array in agent.memory] == before
+    assert agent.episode == world.M
+    assert {name: array.shape for name, array in agent.state().items()} == before
 
 
 # ---------------------------------------------------------------- a box
@@ -209,7 +217,8 @@ def test_policy_at_a_node_is_that_of_the_table():
             at_nodes = agent.engine.policy_at(h, world.box.points)
             np.testing.assert_allclose(at_nodes, table[h], rtol=0, atol=1e-12)
         states = np.linspace(0.1, 0.9, world.H)
-        agent.end_episode(states, np.arange(world.H) % 3, np.full(world.H, 0.5), np.ones(world.H))
+        actions, rewards = np.arange(world.H) % 3, np.full(world.H, 0.5)
+        agent.end_episode(sd.Trajectory(states, actions, rewards, np.ones(world.H)))
     with pytest.raises(RuntimeError, match="an episode that is over"):
         policy[0, 0.5]
 
@@ -218,8 +227,6 @@ def test_policy_at_a_node_is_that_of_the_table():
     ("noisy", "K", "n"), [(False, 1, 1), (True, 1, 1), (False, 2, 1), (True, 2, 2)]
 )
 def test_own_loop_and_simulation_on_a_box_are_bit_identical(noisy, K, n):
-    from safedrift.experiments import box as playing
-
     world = box_world(M=25, K=K) if n == 1 else box_world(M=13, H=3, K=K, n=n, nodes=6)
     every = 1 if n == 1 else 6  # optima in the plane take long
     assert np.ptp(world.theta_r, axis=0).max() > 0.1
@@ -228,25 +235,24 @@ def test_own_loop_and_simulation_on_a_box_are_bit_identical(noisy, K, n):
     learner = agent.fresh(seeds(4)["learner"])
     caps = counted_caps(learner)
     stream = np.random.default_rng(seeds(4)["world"])
-    H = world.H
+    stepper, H = stepper_for(world), world.H
     for m in range(world.M):
         learner.begin_episode(world.thresholds[m])
-        u = stream.random(world_uniforms(world))
-        assert u.size == 1 + (H - 1) * (1 + n) + H * (1 + K)
-        x = playing.first_point(world, u[0])
+        u = stream.random(1 + (H - 1) * (1 + n) + H * (1 + K))
+        x = stepper.first(m, u[:1])
         states, actions, values = [], [], np.empty((1 + K, H))
         for h in range(H):
             states.append(x)
             actions.append(learner.act(h, x))
             phi = world.box.phi(x[None], np.array([[actions[h]]]))[0]
-            values[0, h] = world.theta_r[m, h] @ phi
-            values[1:, h] = world.theta_g[m, :, h] @ phi
+            theta = np.vstack((world.theta_r[m, h], world.theta_g[m, :, h]))
+            values[:, h] = np.cumsum(theta * phi, axis=1)[:, -1]  # from first to last
             if h + 1 < H:
-                x = playing.next_point(world, m, h, x, actions[h], u[1 + (1 + n) * h :])
+                x = stepper.next(m, h, x, actions[h], u[1 + (1 + n) * h :][: 1 + n])
         if noisy:
             noise = u[1 + (H - 1) * (1 + n) :].reshape(H, 1 + K).T
             values = (noise < values).astype(float)
-        learner.end_episode(states, actions, values[0], values[1:])
+        learner.end_episode(sd.Trajectory(states, actions, values[0], values[1:]))
         if m % every == 0:
             i = m // every
             np.testing.assert_array_equal(run.trace["mu"][i], learner.mu)
@@ -263,7 +269,7 @@ def replayed(world, episodes, **overrides):
     policies = []
     for m, episode in enumerate(episodes):
         policies.append(np.asarray(agent.begin_episode(world.thresholds[m])))
-        agent.end_episode(*episode)
+        agent.end_episode(sd.Trajectory(*episode))
     at = np.arange(len(episodes))
     return sd.oracles.evaluate_episodes(world, at, np.stack(policies))
 
@@ -306,7 +312,7 @@ def test_run_on_a_box_says_what_its_discretisation_costs():
         world = box_world(M=40, H=3, K=2, nodes=nodes)
         agent = build(world, W=30, L=20)
         run = sd.simulate(world, agent)
-        cost = run.info["discretisation"]
+        cost = run.manifest.discretisation
         assert cost["nodes"] == [nodes, 2 * nodes]
         assert len(cost["episodes"]) == 16
         assert len(set(np.diff(cost["episodes"]))) > 2, "not evenly spread: no season is missed"
@@ -330,30 +336,31 @@ def test_run_on_a_box_says_what_its_discretisation_costs():
 
 def policies_at(world, agent, points):
     """Policies (M, H, P, A) at points (P, n) of the learner that `sd.simulate` plays."""
-    from safedrift.experiments import box as playing
-
     learner = agent.fresh(seeds(0)["learner"])
     stream = np.random.default_rng(seeds(0)["world"])
+    stepper = stepper_for(world)
     found = []
     for m in range(world.M):
         learner.begin_episode(world.thresholds[m])
         found.append([learner.engine.policy_at(h, points) for h in range(world.H)])
-        u, x = stream.random(world_uniforms(world)), world.box.points[-1]
+        draws = stream.random(uniforms_per_episode(world.H, world.K, stepper.next_draws))
+        u = split_uniforms(draws, world.H, world.K, stepper.next_draws)
+        x = world.box.points[-1]
         states, actions, values = [], [], []
         for h in range(world.H):
             states.append(x)
             actions.append(learner.act(h, x))
-            values.append(playing.signals(world, m, h, x, actions[h]))
+            values.append(stepper.signals(m, h, x, actions[h], u.signals[h]))
             if h + 1 < world.H:
-                x = playing.next_point(world, m, h, x, actions[h], u[1 + (1 + x.size) * h :])
+                x = stepper.next(m, h, x, actions[h], u.next[h])
         values = np.array(values).T
-        learner.end_episode(states, actions, values[0], values[1:])
+        learner.end_episode(sd.Trajectory(states, actions, values[0], values[1:]))
     return np.array(found)
 
 
 def test_finite_worlds_have_no_discretisation():
     world = linear_world(M=10)
-    assert sd.simulate(world, build(world)).info["discretisation"] is None
+    assert sd.simulate(world, build(world)).manifest.discretisation is None
 
 
 # ---------------------------------------------------------------- what a user is told
@@ -370,7 +377,7 @@ def test_vacuous_constants_of_theorem_1_are_told_with_their_numbers():
     assert f"beta = {agent.hyperparameters.beta[0]:.3g}" in notes
     wide = build(world, "local-budgets", "printed", W=100, bonus_scale=1.0, lam=1.0)
     notes = " ".join(sd.simulate(world, wide).notes())
-    assert f"LV = {wide.settings.LV.max():.3g}" in notes
+    assert f"LV = {wide.hyperparameters.LV.max():.3g}" in notes
 
 
 @pytest.mark.parametrize(
@@ -398,10 +405,10 @@ def test_world_and_learner_must_belong_together():
 def test_a_copied_learner_still_belongs_to_the_world():
     world = linear_world(M=10)
     agent = build(world, W=5, L=5)
-    expected = sd.simulate(world, agent).reward
+    expected = sd.simulate(world, agent).outcome.reward
     other = pickle.loads(pickle.dumps((world, agent)))
-    np.testing.assert_array_equal(sd.simulate(world, other[1]).reward, expected)
-    np.testing.assert_array_equal(sd.simulate(other[0], agent).reward, expected)
+    np.testing.assert_array_equal(sd.simulate(world, other[1]).outcome.reward, expected)
+    np.testing.assert_array_equal(sd.simulate(other[0], agent).outcome.reward, expected)
 
 
 def test_a_box_made_of_densities_can_be_pickled_in_mid_run():
@@ -411,7 +418,7 @@ def test_a_box_made_of_densities_can_be_pickled_in_mid_run():
 
     def step(learner, m, episode):
         learner.begin_episode(world.thresholds[m])
-        learner.end_episode(*episode)
+        learner.end_episode(sd.Trajectory(*episode))
 
     episodes = [
         (rng.random((8, 1)), rng.integers(0, 3, 8), rng.random(8), rng.random(8)) for _ in range(6)

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safedrift.reports import page, plots, summary_text, write_page
-from safedrift.results.run import Run
+from safedrift.reports import page, plots, report, summary_text
+from safedrift.results import LearnerRecord, Manifest, Outcome, Run, SizesRecord, Truth
 
 VOID = {"meta"}
 LOADING = {"src", "href", "srcset", "data", "action", "poster", "background"}
@@ -38,24 +38,30 @@ CAPTIONS = [
 ]
 
 
-def make_run(n=60, K=1, measure_every=1, shortfall=0.0, regret=0.5, **info) -> Run:
+PARAMETERS = {
+    "source": "Theorem 4",
+    "mode": "practical",
+    "overrides": {},
+    "improvement": {"alpha": 0.1, "L": 7},
+    "dual": {"eta": 0.1, "xi": 0.0, "chi": float("inf")},
+    "evaluation": {"W": 25, "lam": 1.0, "LV": [[float(i)] * 3 for i in range(40)]},
+}
+SETTINGS = {
+    "parameters": PARAMETERS,
+    "knowledge": {"name": "slater", "gamma": 0.4},
+    "forgetting": {"kind": "Periodic", "W": 25, "L": 7},
+}
+
+
+def make_run(n=60, K=1, measure_every=1, shortfall=0.0, regret=0.5, problem=None, **learner) -> Run:
     """A run of constant regret and shortfall, written down by hand."""
     one, many = np.ones(n), np.ones((n, K))
-    return Run(
+    truth = Truth(
         episodes=np.arange(n) * measure_every,
-        reward=2 * one - regret,
-        optimal_reward=2 * one,
-        utility=many - shortfall,
         thresholds=many,
-        mu=0.5 * many,
+        optimal_reward=2 * one,
         optimal_mu=0.25 * many,
         gamma=0.4 * one,
-        estimated_reward=one,
-        estimated_utility=many,
-        policy_restart=np.arange(n) == 0,
-        window_restart=np.arange(n) == 0,
-        at_cap=0 * one,
-        observed=np.ones((n, 1 + K)),
         drift_P=0 * one,
         drift_r=one,
         drift_g=0 * one,
@@ -63,24 +69,25 @@ def make_run(n=60, K=1, measure_every=1, shortfall=0.0, regret=0.5, **info) -> R
         drift_star=one,
         baseline_reward=0 * one,
         baseline_utility=many,
-        info={
-            "agent": "propd-ppo",
-            "sizes": {"M": n * measure_every, "H": 3, "S": 2, "A": 2, "K": K},
-            "knowledge": {"name": "slater", "gamma": 0.4},
-            "parameters": {
-                "source": "Theorem 4",
-                "mode": "practical",
-                "overrides": {},
-                "improvement": {"alpha": 0.1, "L": 7},
-                "dual": {"eta": 0.1, "xi": 0.0, "chi": float("inf")},
-                "evaluation": {"W": 25, "lam": 1.0, "LV": [[float(i)] * 3 for i in range(40)]},
-            },
-            "seed": 3,
-            "noisy": False,
-            "measure_every": measure_every,
-            **info,
-        },
     )
+    trace = {
+        "mu": 0.5 * many,
+        "estimated_reward": one,
+        "estimated_utility": many,
+        "policy_restart": np.arange(n) == 0,
+        "window_restart": np.arange(n) == 0,
+        "at_cap": 0 * one,
+    }
+    manifest = Manifest(
+        problem=problem,
+        learner=LearnerRecord(**{"name": "propd-ppo", "settings": SETTINGS} | learner),
+        sizes=SizesRecord(M=n * measure_every, H=3, S=2, A=2, K=K),
+        seed=3,
+        noisy=False,
+        measure_every=measure_every,
+    )
+    outcome = Outcome(2 * one - regret, many - shortfall, np.ones((n, 1 + K)))
+    return Run(truth, outcome, trace, manifest)
 
 
 class Reader(HTMLParser):
@@ -114,7 +121,7 @@ class Reader(HTMLParser):
 
 
 def read(run: Run, folder: Path) -> Reader:
-    return Reader(write_page(run, folder / "page.html").read_text(encoding="utf-8"))
+    return Reader(report(run, folder / "page.html").read_text(encoding="utf-8"))
 
 
 def figures(run: Run) -> dict:
@@ -133,7 +140,7 @@ def test_page_loads_nothing(tmp_path):
 
 
 def test_plotly_is_embedded_once(tmp_path):
-    path = write_page(make_run(), tmp_path / "page.html")
+    path = report(make_run(), tmp_path / "page.html")
     library = page.get_plotlyjs()
     text = path.read_text(encoding="utf-8")
     assert text.count(library) == 1
@@ -157,29 +164,31 @@ def test_key_figures_and_parameters_are_shown(tmp_path):
     assert "Dynamic regret DR(M)30Σm (Vr*[m]" in text
     assert "Long-run violation CV(M)15; 15" in text
     assert "Episodes that miss100%; 100%" in text
-    assert "parameters.improvement.L7" in text.replace("\n", "")
+    assert "learner.settings.parameters.improvement.L7" in text.replace("\n", "")
     assert "[0.0, 0.0, 0.0, 1.0, 1.0, 1.0, …] (40 × 3 entries)" in text
     assert "mode practical · knowledge slater, gamma = 0.4 · seed 3 · M = 60, H = 3" in text
 
 
 def test_notes_are_shown(tmp_path):
     quiet = make_run()
-    vacuous = replace(quiet, at_cap=np.ones(60))
+    vacuous = make_run(notes=["The bonus is vacuous."])
     assert ("class", "note") not in read(quiet, tmp_path).attributes
     assert ("class", "note") in read(vacuous, tmp_path).attributes
+    assert vacuous.notes() == ["The bonus is vacuous."]
     assert vacuous.notes()[0] in read(vacuous, tmp_path).text
 
 
 def test_names_are_escaped(tmp_path):
     evil = '<script>alert("x")</script><img src=x onerror=alert(1)>&'
-    plain, attacked = make_run(), make_run(problem=evil, agent=evil, knowledge={"name": evil})
+    told = SETTINGS | {"knowledge": {"name": evil, "gamma": 0.4}}
+    plain, attacked = make_run(), make_run(problem=evil, name=evil, settings=told)
     before, after = read(plain, tmp_path), read(attacked, tmp_path)
     assert before.tags == after.tags
     assert after.text.count(evil) >= 4
 
 
 def test_same_run_same_page(tmp_path):
-    one, two = (write_page(make_run(), tmp_path / name) for name in ("one.html", "two.html"))
+    one, two = (report(make_run(), tmp_path / name) for name in ("one.html", "two.html"))
     assert one.read_bytes() == two.read_bytes()
 
 
@@ -240,7 +249,8 @@ def test_long_run_is_downsampled_and_says_so(tmp_path):
     n = 50_000
     utility = np.ones((n, 1))
     utility[31_337] = -5.0
-    run = replace(make_run(n=n), utility=utility)
+    run = make_run(n=n)
+    run = replace(run, outcome=replace(run.outcome, utility=utility))
     lines = [line for figure in figures(run).values() for line in figure.data]
     assert max(len(line.x) for line in lines) <= plots.MOST_POINTS
     raw = figures(run)["Utility and threshold"].data[0]
@@ -287,7 +297,7 @@ def test_failed_write_keeps_the_old_page(tmp_path, monkeypatch, step):
 
     monkeypatch.setattr(Path, step, fail)
     with pytest.raises(OSError, match="disk full"):
-        write_page(make_run(), path)
+        report(make_run(), path)
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 

@@ -2,7 +2,7 @@
 
     Periodic(W, L)           discard all data every W episodes, the policy every L (the paper)
     Never()                  keep everything, for worlds that do not drift
-    SlidingWindow(W, L)      keep the last W episodes
+    SlidingWindow(W, L)      keep a window of W episodes, the current one included
     Discount(factor, L)      multiply all counts and sums by `factor` after every episode
 
 A forgetting decides, kernels obey: they are told `opens_window`, `drops`, `discount` and `restarts`
@@ -73,9 +73,11 @@ class Never:
 
 @dataclass(frozen=True)
 class SlidingWindow:
-    """Keep the data of the last `W` episodes; restart the policy every `L`, or never.
+    """Keep a window of `W` episodes; restart the policy every `L`, or never.
 
-    Memory holds the W episodes themselves, and the cost of an episode follows what they visited.
+    The window ends with the current episode, as a W-block of `Periodic` does: its policy is
+    evaluated on the W - 1 episodes before it. Memory holds the W episodes themselves, and the cost
+    of an episode follows what they visited.
     """
 
     W: int

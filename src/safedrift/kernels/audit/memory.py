@@ -35,8 +35,8 @@ TERMS = 8
 
 
 # What the learner says it works with: its hyperparameters and the periods of its restarts.
-AuditedTables = namedtuple("AuditedTables", (*Hyperparameters._fields, "L", "W"))  # noqa: PYI024
-AuditedLinear = namedtuple("AuditedLinear", (*LinearHyperparameters._fields, "L", "W"))  # noqa: PYI024
+AuditedTables = namedtuple("AuditedTables", (*Hyperparameters._fields, "L", "W"))
+AuditedLinear = namedtuple("AuditedLinear", (*LinearHyperparameters._fields, "L", "W"))
 
 
 class Transcript(NamedTuple):

@@ -80,7 +80,7 @@ class Window(NamedTuple):
 
 
 class Episodes(NamedTuple):
-    """The episodes of a sliding window, the oldest at `window_age - episodes held`; or none."""
+    """The episodes of a sliding window, the oldest in row `next - held` of the ring; or none."""
 
     states: NDArray[np.int64]  # (W, H)
     actions: NDArray[np.int64]  # (W, H)

@@ -22,7 +22,7 @@ def bonus_of_count(h, n, hyper):
         H = hyper.root.size
         return hyper.c * hyper.c * (H - h) / n + hyper.lam / (n + hyper.lam)
     d = n + hyper.shift
-    if d <= 0.0:
+    if hyper.shift == 0.0 and d < 1.0:  # discounted counts may be fractions
         d = 1.0
     return hyper.root[h] / np.sqrt(d) + hyper.tail[h] / (n + hyper.lam)
 

@@ -116,7 +116,7 @@ class PROPDPPO:
         start = np.full(sizes.S, 1 / sizes.S) if self.initial is None else self.initial
         self.engine: Engine
         if features is None:
-            held = self.forgetting.held
+            held = min(self.forgetting.held, sizes.M)
             self.engine = TableEngine(sizes, start, parameters, held, windows)
         elif box is None:
             self.engine = LinearEngine(sizes, start, parameters, windows, features)
@@ -358,7 +358,7 @@ class PROPDPPO:
     def notes(self, trace: Mapping[str, NDArray[Any]]) -> list[str]:
         """Return what a user should know about a run with this trace, in sentences."""
         residual = float(getattr(self.memory.window, "residual", np.zeros(1))[0])
-        return notes_on(self.parameters, self.sizes.M, trace, residual)
+        return notes_on(self.parameters, self.forgetting, self.sizes.M, trace, residual)
 
     def check_problem(self, world: Problem) -> None:
         """Refuse a world with another initial distribution or other features."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from safedrift.learners.forgetting import Forgetting
 from safedrift.learners.propd_ppo.parameters import Parameters
 
 __all__ = ["notes_on"]
@@ -16,7 +17,11 @@ RESIDUAL = 1e-6  # relative error of the least-squares factors, above which a us
 
 
 def notes_on(
-    parameters: Parameters, episodes: int, trace: Mapping[str, NDArray[Any]], residual: float
+    parameters: Parameters,
+    forgetting: Forgetting,
+    episodes: int,
+    trace: Mapping[str, NDArray[Any]],
+    residual: float,
 ) -> list[str]:
     """Return notes on a finished run.
 
@@ -36,14 +41,14 @@ def notes_on(
         found.append(
             f"The bonus is vacuous: {share:.0%} of the estimates along the last tenth of the "
             "episodes sit at their cap, so they carry no information and the policy stays "
-            f"(nearly) uniform. {_advice(parameters)}"
+            f"(nearly) uniform. {_advice(parameters, forgetting)}"
         )
     if parameters.improvement.alpha == 0 and not any(x.startswith("alpha = 0") for x in found):
         found.append(
             "alpha is 0, as Theorems 3 and 4 print it for zero budgets: the policy never "
             "moves. Use mode 'repaired' or 'practical', or set alpha."
         )
-    if parameters.improvement.L == 1 and episodes > 1:
+    if getattr(forgetting, "L", None) == 1 and episodes > 1:
         found.append(
             "L is 1: the policy restarts in every episode and is always uniform. Set L "
             "larger, or use mode 'practical'."
@@ -65,8 +70,8 @@ def notes_on(
     return found
 
 
-def _advice(parameters: Parameters) -> str:
-    if parameters.evaluation.W == 1:
+def _advice(parameters: Parameters, forgetting: Forgetting) -> str:
+    if getattr(forgetting, "W", None) == 1:
         return "A window of one episode holds no data: set W larger, or use mode 'practical'."
     if parameters.mode == "practical":
         return "There are too few episodes to learn from, or the windows are too short."
