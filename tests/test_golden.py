@@ -1,9 +1,9 @@
 """Golden traces: runs recorded before the learner became a protocol, equal bit for bit.
 
-golden.json has a hash of every column of every run below. Hashes under "recorded" were computed by the
-code before the redesign, those under "changed" afterwards, with the reason: sums that went through
-BLAS and optima that came from HiGHS differ in their last digits. `python tests/test_golden.py` computes
-all hashes anew and says which ones differ.
+golden.json has a hash of every column of every run below. Hashes under "recorded" were computed by
+the code before the redesign, those under "changed" afterwards, with the reason: sums that went
+through BLAS and optima that came from HiGHS differ in their last digits.
+`python tests/test_golden.py` computes all hashes again and says which ones differ.
 """
 
 import hashlib

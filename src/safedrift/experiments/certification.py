@@ -96,7 +96,7 @@ def certify(
     # One audit at a time, while the next chunk is played.
     with ThreadPoolExecutor(1) as pool:
         for part in play_chunks(world, learner, seed, noisy, np.arange(world.M), make_log=room):
-            waiting.append((pool.submit(audited, part), part.first + part.count))
+            waiting.append((pool.submit(audited, part), part.first + part.size))
             if len(waiting) > 1:
                 settle()
         while waiting:
@@ -110,7 +110,7 @@ def certify(
 
 
 def _without_estimates(world: DriftingWorld) -> PROPDPPO:
-    """A learner to audit in the place of one that has no estimates: none of its lines is checked."""
+    """A learner to audit in the place of one without estimates; none of its lines is checked."""
     return PROPDPPO.for_problem(world, Slater(1.0), alpha=0.0, eta=0.0)
 
 
@@ -264,7 +264,7 @@ def transcript(part: Chunk) -> Transcript:
     log, trace = part.log, part.trace
     if log is None:
         raise TypeError("part must have a log; got none")
-    shape = (part.count, log.signals.shape[1] - 1)
+    shape = (part.size, log.signals.shape[1] - 1)
     mu = np.asarray(trace.get("mu", 0.0))
     if mu.shape != shape:
         mu = np.zeros(shape)  # of a learner without multipliers

@@ -193,7 +193,7 @@ def _check_simulation(world: DriftingWorld, learner: Learner) -> None:
     )
     policies, trace = _play(world, learner.fresh(seeds(_SEED)["learner"]))
     _require(
-        np.array_equal(policies[-1], run.policy),
+        run.policy is not None and np.array_equal(policies[-1], run.policy),
         "simulation", "the same policies as episode by episode", "others",
     )  # fmt: skip
     _require(
@@ -253,7 +253,7 @@ def _stored(state: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """A state through a file of arrays and back, without pickle."""
     file = io.BytesIO()
     try:
-        np.savez(file, **state)
+        np.savez(file, **dict(state))  # type: ignore[arg-type]
         file.seek(0)
         with np.load(file, allow_pickle=False) as read:
             return {name: read[name] for name in read.files}

@@ -34,7 +34,7 @@ class GridError:
         self.policies: list[FloatArray] = []
 
     def watch(self, m: int, policy: Any) -> None:
-        """Evaluate the policy of episode m at the nodes of the finer grid, if it is to be probed."""
+        """Evaluate the policy of episode m at the nodes of the finer grid, if it is probed."""
         if m in self.episodes and hasattr(policy, "at"):
             points = _box(self.fine).points
             self.policies.append(np.stack([policy.at(h, points) for h in range(self.fine.H)]))

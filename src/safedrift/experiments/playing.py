@@ -37,11 +37,11 @@ class Chunk(NamedTuple):
     """Consecutive episodes just played."""
 
     first: int
-    count: int
+    size: int
     measured: IntArray  # numbers of the episodes whose policies are kept
     policies: FloatArray  # (n, H, S, A)
-    returns: FloatArray  # (count, 1+K) observed sums
-    trace: Mapping[str, NDArray[Any]]  # first axis count
+    returns: FloatArray  # (size, 1+K) observed sums
+    trace: Mapping[str, NDArray[Any]]  # first axis size
     log: Log | None  # what an audit needs, where it was asked for
 
 

@@ -40,7 +40,7 @@ def simulate(
     truth: Truth | None = None,
     progress: Progress | None = None,
 ) -> Run:
-    """Play a fresh copy of `learner` through all episodes of `world`; `learner` itself is unchanged.
+    """Play a fresh copy of `learner` through all episodes of `world`; `learner` stays as it is.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def _learn(
         returns.append(part.returns)
         traces.append(part.trace)
         if progress:
-            progress("learning", part.first + part.count, world.M)
+            progress("learning", part.first + part.size, world.M)
     observed = np.concatenate(returns)[episodes]
     trace = {name: np.concatenate([part[name] for part in traces])[episodes] for name in traces[0]}
     measured = observed if model is None else values[episodes]

@@ -103,7 +103,7 @@ def learned_policies(
             for i in np.flatnonzero((before == m).any(axis=1)):
                 sums[i] += policy if window == 1 else occupancy(today[i], policy)
         if progress:
-            progress("learning", part.first + part.count, world.M)
+            progress("learning", part.first + part.size, world.M)
     total = sums.sum(axis=-1, keepdims=True)
     even = np.full(sums.shape, 1 / world.A)  # where the learner never was
     return np.asarray(np.divide(sums, total, out=even, where=total > 0))

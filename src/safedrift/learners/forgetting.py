@@ -146,7 +146,7 @@ def _check_period(L: int | None) -> None:
 
 
 def _restarts(m: IntArray, L: int | None) -> np.ndarray:
-    return m == 0 if L is None else m % L == 0
+    return np.asarray(m % (L or np.iinfo(np.int64).max) == 0)
 
 
 def _schedule(

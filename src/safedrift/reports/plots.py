@@ -233,9 +233,10 @@ def _multipliers(run: Run) -> Plot:
 
 def _drift(run: Run) -> Plot:
     """One row per kind of drift and one for the restarts, with a shared episode axis."""
+    truth = run.truth
     rows = {
-        "transitions P": run.truth.drift_P, "rewards r": run.truth.drift_r, "utilities g": run.truth.drift_g,
-        "thresholds b": run.truth.drift_b, "optimal policy π*": run.truth.drift_star,
+        "transitions P": truth.drift_P, "rewards r": truth.drift_r, "utilities g": truth.drift_g,
+        "thresholds b": truth.drift_b, "optimal policy π*": truth.drift_star,
     }  # fmt: skip
     events = _events(run)
     last = len(rows) + bool(events)

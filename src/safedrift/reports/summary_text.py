@@ -39,9 +39,10 @@ def headline(run: Run) -> str:
             f"{_number(found['last_tenth_reward_per_episode'])} in the last tenth of them. "
         ) + " ".join(_observed_verdict(run, k) for k in range(run.manifest.sizes.K))
     lost, uniform = found["dynamic_regret_per_episode"], found["uniform_regret_per_episode"]
+    verb = "lost" if lost >= 0 else "gained"
     return (
-        f"In {found['sizes']['M']:,} episodes {found['learner']} {'lost' if lost >= 0 else 'gained'} "
-        f"{_number(abs(lost))} reward per episode against the best safe policy of each episode; "
+        f"In {found['sizes']['M']:,} episodes {found['learner']} {verb} {_number(abs(lost))} "
+        "reward per episode against the best safe policy of each episode; "
         f"the uniform policy {'loses' if uniform >= 0 else 'gains'} {_number(abs(uniform))}. "
     ) + " ".join(_verdict(run, k) for k in range(run.manifest.sizes.K))
 

@@ -1,4 +1,4 @@
-"""The manifest of a run: what was run, with what, and from which seed; typed, and read here only."""
+"""The manifest of a run: what was run, how, and from which seed. It is typed, and read here."""
 
 from __future__ import annotations
 

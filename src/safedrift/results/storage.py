@@ -59,7 +59,7 @@ def from_parquet(path: str | Path) -> Run:
     return Run(truth, outcome, trace, manifest)
 
 
-Run.from_parquet = staticmethod(from_parquet)  # type: ignore[assignment]
+Run.from_parquet = staticmethod(from_parquet)
 
 
 def _arrays(path: str | Path, table: pa.Table) -> dict[str, NDArray[Any]]:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
@@ -71,8 +72,7 @@ class Outcome:
 
 def unknown_truth(episodes: IntArray, thresholds: FloatArray) -> Truth:
     """Return the truth about a world without a model."""
-    nothing = np.full(len(episodes), np.nan)
-    wide = np.full(thresholds.shape, np.nan)
-    columns = {item.name: nothing for item in fields(Truth)}
-    columns |= {"optimal_mu": wide, "baseline_utility": wide}
+    columns: dict[str, Any] = {item.name: np.full(len(episodes), np.nan) for item in fields(Truth)}
+    for name in ("optimal_mu", "baseline_utility"):
+        columns[name] = np.full(thresholds.shape, np.nan)
     return Truth(**columns | {"episodes": episodes, "thresholds": thresholds})

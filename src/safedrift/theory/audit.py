@@ -86,7 +86,7 @@ class Audit:
         if not isinstance(agent.forgetting, Periodic):
             allowed = "Periodic for certificates: the paper's lemmas are about periodic restarts"
             _check.fail("the learner's forgetting", allowed, agent.forgetting)
-        self.world, self.agent = world, agent
+        self.world, self.agent, self.periods = world, agent, agent.forgetting
         self.p = _check.positive("p", p, upper=1.0, closed=False)
         self.noisy = _check.kind("noisy", noisy, bool)
         self.done = 0
@@ -132,7 +132,7 @@ class Audit:
     # ------------------------------------------------------------ episodes
 
     def add_episodes(self, script: kernels.Transcript) -> FloatArray:
-        """Check the transcript of the next B episodes; return exact values (B, 1+K) of its policies."""
+        """Check the transcript of the next B episodes; return exact values (B, 1+K) of policies."""
         script = self._checked(script)
         B = script.mu.shape[0]
         episodes = np.arange(self.done, self.done + B)
@@ -143,9 +143,8 @@ class Audit:
         arrays, place = self.world.tables(episodes)
         place = np.asarray(place, np.int64)
         rewards = arrays.rewards[:, None]
-        kind = kernels.AuditedLinear if self.linear else kernels.AuditedTables
-        forgetting = self.agent.forgetting
-        settings = kind(*self.agent.hyperparameters, L=forgetting.L, W=forgetting.W)
+        kind: Any = kernels.AuditedLinear if self.linear else kernels.AuditedTables
+        settings = kind(*self.agent.hyperparameters, L=self.periods.L, W=self.periods.W)
         if self.linear:
             loops.audit_linear(
                 arrays, rewards, self.agent.features, place, self.done, settings, script, truth,
@@ -209,7 +208,7 @@ class Audit:
 
     def _drift_of_blocks(self) -> tuple[FloatArray, ...]:
         """What the lemmas add for drift inside each W-block, printed and repaired."""
-        world, W = self.world, self.agent.forgetting.W
+        world, W = self.world, self.periods.W
         H = world.H
         l2, l1 = (
             (block_sums(v.P, W), block_sums(np.concatenate([v.r[:, None], v.g], axis=1), W))

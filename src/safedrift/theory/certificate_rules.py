@@ -154,7 +154,7 @@ def _chance(audit: Audit) -> Iterator[Check]:
 
 def _steps(audit: Audit) -> Iterator[Check]:
     """One mirror step, the mirror steps of one episode, one change of the world."""
-    M, H, L = audit.world.M, audit.world.H, audit.agent.forgetting.L
+    M, H, L = audit.world.M, audit.world.H, audit.periods.L
     steps = M - -(-M // L)  # a restart is no mirror step, and the last policy makes none
     why = "" if steps else "there is no mirror step between two recorded policies"
     yield "one-step-descent", *_both(audit, kernels.DESCENT, steps * H or 1), why
@@ -208,7 +208,7 @@ def _policy(audit: Audit) -> Iterator[Check]:
     T, price, B = audit.terms, audit.price, audit.budgets
     M, H, _, A, _ = audit.agent.sizes
     s = audit.agent.hyperparameters
-    alpha, L = s.alpha, audit.agent.forgetting.L
+    alpha, L = s.alpha, audit.periods.L
     scale = float(H * M) * price
     norm = math.sqrt(audit.dimensions.d1) if audit.dimensions else 1.0
     B_l1, logs = float(audit.drift_l1.P.sum()), math.log(A)

@@ -6,14 +6,11 @@ from episode to episode, `Findings` what it leaves behind.
 
 from __future__ import annotations
 
-from collections import namedtuple
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from safedrift.kernels.linear.memory import LinearHyperparameters
-from safedrift.kernels.tabular.memory import Hyperparameters
 from safedrift.kernels.types import FloatArray, jit_part
 
 # Columns of `Findings.worst`. Identities hold the largest residual, inequalities the smallest
@@ -34,9 +31,43 @@ VALUE, OPTIMAL, ESTIMATE, IOTA_PATH, IOTA_OPTIMAL, MARTINGALE, BLOCK_STEP, OWN_S
 TERMS = 8
 
 
-# What the learner says it works with: its hyperparameters and the periods of its restarts.
-AuditedTables = namedtuple("AuditedTables", (*Hyperparameters._fields, "L", "W"))
-AuditedLinear = namedtuple("AuditedLinear", (*LinearHyperparameters._fields, "L", "W"))
+class AuditedTables(NamedTuple):
+    """What a learner with counts says it works with: `Hyperparameters`, and its periods."""
+
+    alpha: float
+    eta: float
+    xi: float
+    chi: float
+    lagged: bool
+    dual_signal: int
+    lam: float
+    bonus: int
+    root: FloatArray  # (H,)
+    shift: float
+    tail: FloatArray  # (H,)
+    c: float
+    LV: FloatArray  # (windows, K, H)
+    L: int  # policy restarts
+    W: int  # window restarts
+
+
+class AuditedLinear(NamedTuple):
+    """What a least-squares learner says it works with: `LinearHyperparameters`, and its periods."""
+
+    alpha: float
+    eta: float
+    xi: float
+    chi: float
+    lagged: bool
+    dual_signal: int
+    lam: float
+    beta: FloatArray  # (H,)
+    beta_r: FloatArray  # (H,)
+    LV: FloatArray  # (windows, K, H)
+    spread_P: FloatArray  # (windows, H)
+    spread_g: FloatArray  # (windows, K, H)
+    L: int  # policy restarts
+    W: int  # window restarts
 
 
 class Transcript(NamedTuple):

@@ -265,7 +265,7 @@ def with_views(memory: Memory) -> Memory:
     )
 
 
-def _longer(record, names, size):  # type: ignore[no-untyped-def]
+def _longer(record, names, size):
     """Return a record whose named arrays have `size` entries along the last axis."""
     changed = {}
     for name in names:

@@ -236,12 +236,9 @@ def linear_hyperparameters(
     if not isinstance(evaluation, LeastSquaresEvaluation):
         kind = type(evaluation).__name__
         raise TypeError(f"evaluation must be LeastSquaresEvaluation; got {kind}")
-    arrays = ("beta", "beta_r", "LV", "spread_P", "spread_g")
-    return LinearHyperparameters(
-        **_steps(improvement, dual),
-        lam=float(evaluation.lam),
-        **{name: np.array(getattr(evaluation, name), dtype=np.float64) for name in arrays},
-    )
+    names = ("beta", "beta_r", "LV", "spread_P", "spread_g")
+    arrays: dict[str, Any] = {name: np.array(getattr(evaluation, name), float) for name in names}
+    return LinearHyperparameters(**_steps(improvement, dual), lam=float(evaluation.lam), **arrays)
 
 
 def _steps(improvement: MirrorStep, dual: DualStep) -> dict[str, Any]:

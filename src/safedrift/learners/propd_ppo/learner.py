@@ -243,7 +243,7 @@ class PROPDPPO:
             raise RuntimeError("end_episode was called before begin_episode")
         _, H, _, _, K = self.sizes
         given = _check.kind("trajectory", trajectory, Trajectory)
-        if self.box is not None:  # whose points the engine checks
+        if isinstance(self.engine, BoxEngine):  # which knows the points of its box
             given = given._replace(states=self.engine.checked_states(given.states))
         states, actions, rewards, utilities = given.checked(self.sizes)
         signals = np.vstack((rewards, utilities))
@@ -408,7 +408,8 @@ def _without_windows(parameters: Parameters, forgetting: Forgetting) -> Paramete
 
     LV and the like are bounds on the drift inside each W-block; elsewhere they mean nothing.
     """
-    evaluation, changed = parameters.evaluation, {}
+    evaluation = parameters.evaluation
+    changed: dict[str, Any] = {}
     for name in ("LV", "spread_P", "spread_g"):
         values = getattr(evaluation, name, None)
         if values is not None:
