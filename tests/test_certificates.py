@@ -30,8 +30,8 @@ from safedrift.kernels.tabular.memory import BERNSTEIN_BONUS
 from safedrift.learners.propd_ppo.parameters import MODES
 from safedrift.oracles import optimal_policies
 from safedrift.theory import Transcript
-from safedrift.theory.audit import BUCKETS, Audit, Place, Slacks
-from safedrift.theory.certificates import Certificates
+from safedrift.theory.audit import BUCKETS, Audit, Slacks
+from safedrift.theory.certificates import Certificates, Place
 from safedrift.theory.draw_statistics import FALSE_ALARM
 
 KNOWLEDGE = ("slater", "local-budgets")

@@ -9,7 +9,8 @@ import pytest
 import safedrift as sd
 from builders import small_world
 from conftest import random_scenarios, rebuilt
-from safedrift.oracles import evenly_spaced, expected, free_values, occupancy, smallest_gap
+from safedrift.models import evenly_spaced
+from safedrift.oracles import expected, free_values, occupancy, smallest_gap
 from safedrift.problems import make
 from test_problems import leaves
 

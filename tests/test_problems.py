@@ -18,8 +18,8 @@ from safedrift import (
     variation,
 )
 from safedrift.adapters.environment import DriftingEnv
-from safedrift.models import DriftingWorld, refined
-from safedrift.oracles import evaluate_episodes, evenly_spaced
+from safedrift.models import DriftingWorld, evenly_spaced, refined
+from safedrift.oracles import evaluate_episodes
 from safedrift.problems import PROBLEMS, documentation, make
 from safedrift.problems.blend import SIMULATORS
 

@@ -6,13 +6,10 @@ These functions are called at the public boundary only. Kernels trust their inpu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:  # at run time this would load the compiler
-    from safedrift.kernels.types import Successors
 
 T = TypeVar("T")
 
@@ -161,8 +158,9 @@ def choice(name: str, value: str, allowed: Sequence[str]) -> str:
     return value
 
 
-def successors(name: str, given: Successors, H: int, S: int, A: int) -> Successors:
-    """Return successor lists that are distributions over distinct states, read-only."""
+def successors(name: str, lists: T, H: int, S: int, A: int) -> T:
+    """Return `Successors` that are distributions over distinct states, read-only."""
+    given: Any = lists
     rows = H * S * A
     offsets = integers(f"{name}.offsets", given.offsets, 0, np.iinfo(np.int64).max)
     states = integers(f"{name}.states", given.states, 0, S - 1).astype(np.int32)
@@ -181,8 +179,8 @@ def successors(name: str, given: Successors, H: int, S: int, A: int) -> Successo
         where = tuple(int(i) for i in np.unravel_index(wrong[0], (H, S, A)))
         fail(f"each row of {name}", "a distribution (sum 1)", total[wrong[0]], where)
     _check_distinct(offsets, states, (H, S, A))
-    checked = given._replace(offsets=offsets, states=states, probabilities=probabilities)
-    for array in checked:
+    checked: T = given._replace(offsets=offsets, states=states, probabilities=probabilities)
+    for array in (offsets, states, probabilities):
         array.setflags(write=False)
     return checked
 

@@ -137,7 +137,7 @@ def _check_tables(world: DriftingWorld) -> str:
 
     A TabularCMDP that can be built is valid, and one that cannot says why.
     """
-    from safedrift.oracles import evenly_spaced
+    from safedrift.models import evenly_spaced
 
     first, _ = world.distinct
     read = first[evenly_spaced(first.size, MOST_TABLES)]
@@ -157,7 +157,7 @@ def _describe(world: DriftingWorld, *, feasible: bool) -> Description:
     """Describe a world; with `feasible`, first find out whether all its episodes are."""
     from safedrift import describe, optima
     from safedrift.experiments.simulation import check_feasible
-    from safedrift.oracles import evenly_spaced
+    from safedrift.models import evenly_spaced
 
     episodes = evenly_spaced(world.M)
     with progress_bars("optima") as progress:

@@ -3,6 +3,7 @@
 from safedrift.models import box, drift
 from safedrift.models.box import linear_kernel_on_box, refined
 from safedrift.models.drifting import DriftingCMDP
+from safedrift.models.episodes import evenly_spaced
 from safedrift.models.linear import LinearKernelCMDP, SuccessorFeatures
 from safedrift.models.tabular import Successors, TabularCMDP, from_costs
 
@@ -17,6 +18,7 @@ __all__ = [
     "TabularCMDP",
     "box",
     "drift",
+    "evenly_spaced",
     "from_costs",
     "linear_kernel_on_box",
     "refined",

@@ -3,7 +3,6 @@
 from safedrift.oracles.description import (
     Description,
     describe,
-    evenly_spaced,
     free_values,
     smallest_gap,
 )
@@ -30,7 +29,6 @@ __all__ = [
     "describe",
     "evaluate",
     "evaluate_episodes",
-    "evenly_spaced",
     "expected",
     "free_values",
     "local_budgets",

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from safedrift._check import FloatArray
-from safedrift.display import Board, Drifting, Quantity, Snapshots
-from safedrift.oracles import Description
+from safedrift.display.records import Board, Drifting, Quantity, Snapshots
 from safedrift.reports.plots import BLACK, BLUE, FAINT, GREEN, GREY, ORANGE, PURPLE, SKY, downsample
+from safedrift.results import Description
 
 __all__ = ["draw_world"]
 

@@ -1,5 +1,6 @@
 """Results: a run of any learner as data, in memory and on disk."""
 
+from safedrift.results.description import Description
 from safedrift.results.manifest import LearnerRecord, Manifest, SizesRecord
 from safedrift.results.run import Run
 from safedrift.results.storage import from_parquet, to_parquet
@@ -7,6 +8,7 @@ from safedrift.results.summaries import notes, summary
 from safedrift.results.truth import Outcome, Truth, unknown_truth
 
 __all__ = [
+    "Description",
     "LearnerRecord",
     "Manifest",
     "Outcome",

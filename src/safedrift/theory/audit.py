@@ -10,7 +10,7 @@ of consecutive episodes.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -23,9 +23,10 @@ from safedrift.knowledge import Budgets, Dimensions, Slater, block_sums
 from safedrift.learners import PROPDPPO, Periodic
 from safedrift.models import DriftingWorld, LinearKernelCMDP
 from safedrift.oracles import optimal_policies, variation
+from safedrift.theory.certificates import Place
 from safedrift.theory.draw_statistics import THRESHOLD, Returns
 
-__all__ = ["Audit", "Place", "Slacks"]
+__all__ = ["Audit", "Slacks"]
 
 BUCKETS = 4096
 
@@ -35,15 +36,6 @@ _DEPTH = dict.fromkeys((kernels.ELLIPTICAL, kernels.ELLIPTICAL + 1, kernels.PROJ
 _DEPTH |= {kernels.NORMALISED: 1}
 _DEPTH |= dict.fromkeys((kernels.DESCENT, kernels.DESCENT + 1), 2)
 _DEPTH |= dict.fromkeys((kernels.VISITATION, kernels.VISITATION + 1), 2)
-
-
-class Place(NamedTuple):
-    """Where a check is tightest: episode, step, state, action, from 0; None where it has none."""
-
-    m: int | None
-    h: int | None = None
-    x: int | None = None
-    a: int | None = None
 
 
 class Slacks:

@@ -14,16 +14,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from safedrift.theory.audit import Place
-
-__all__ = ["Certificate", "Certificates", "Form"]
+__all__ = ["Certificate", "Certificates", "Form", "Place"]
 
 HOLDS, FAILS, PRINTED_FAILS, REPAIRED_FAILS, SKIPPED = (
     "holds", "fails", "fails as printed, holds as repaired", "holds as printed, fails as repaired",
     "does not apply",
 )  # fmt: skip
+
+
+class Place(NamedTuple):
+    """Where a check is tightest: episode, step, state, action, from 0; None where it has none."""
+
+    m: int | None
+    h: int | None = None
+    x: int | None = None
+    a: int | None = None
 
 
 _NOWHERE = Place(None)

@@ -1,99 +1,21 @@
-"""What a picture of a world shows: representative episodes, and quantities that an expert knows.
-
-A quantity q_h(x, a) is drawn as its expectation under a policy at every step:
-
-    E^π[ q_h(x_h, a_h) ] = Σ_{x,a} d^π_h(x, a) q_h(x, a)
-
-A problem's module may define `display(world) -> Display`; otherwise `generic_display` is used.
-"""
+"""Helpers for the displays of worlds, and the display of a world that has none of its own."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from safedrift._check import FloatArray, IntArray
+from safedrift._check import FloatArray
+from safedrift.display.records import Display, Drifting, Quantity, Snapshot
 from safedrift.kernels.types import WeightPath
-from safedrift.models import DriftingCMDP, DriftingWorld
-from safedrift.oracles import evenly_spaced
+from safedrift.models import DriftingCMDP, DriftingWorld, evenly_spaced
 
-__all__ = [
-    "Board",
-    "Display",
-    "Drifting",
-    "Quantity",
-    "Snapshot",
-    "Snapshots",
-    "allowed_per_step",
-    "chosen",
-    "generic_display",
-    "last_peak",
-    "shares",
-]
+__all__ = ["allowed_per_step", "chosen", "generic_display", "last_peak", "shares"]
 
 MOST_SNAPSHOTS = 4
-
-
-class Snapshot(NamedTuple):
-    """A representative episode and its name."""
-
-    name: str
-    episode: int
-
-
-class Quantity(NamedTuple):
-    """A quantity of every step, and its target."""
-
-    label: str  # with its unit
-    values: FloatArray  # (H, S, A), or (snapshots, H, S, A) where it depends on the episode
-    band: tuple[float, float] | None = None  # target interval
-    limits: FloatArray | None = None  # (1,) or (snapshots,) levels to compare with
-    wanted: str = ""  # label of the band or the limits
-
-
-class Drifting(NamedTuple):
-    """A quantity that changes over the episodes."""
-
-    label: str
-    names: tuple[str, ...]  # of the columns
-    values: FloatArray  # (M, columns)
-    shares: bool = True  # the columns add up to 1
-
-
-class Board(NamedTuple):
-    """States that are cells of a grid, row by row; states beyond the last cell are not shown."""
-
-    rows: int
-    columns: int
-    start: int
-    goals: tuple[int, ...]  # one per snapshot
-    hazards: IntArray  # cells
-    hazard: str  # label of the hazards
-    goal: str  # label of the goals
-
-
-class Display(NamedTuple):
-    """What a picture of a world shows."""
-
-    snapshots: tuple[Snapshot, ...]
-    drifts: tuple[Drifting, ...]
-    quantities: tuple[Quantity, ...] = ()
-    step: str = "step"
-    times: FloatArray | None = None  # (H,) of the steps, 0 to H - 1 by default
-    board: Board | None = None
-
-
-class Snapshots(NamedTuple):
-    """The n representative episodes of a display, with occupancies and q expected quantities."""
-
-    display: Display
-    best: FloatArray  # (n, H, S, A), best safe policy of each episode
-    best_quantities: FloatArray  # (q, n, H)
-    learned: FloatArray | None = None  # (n, H, S, A), policies of a learner
-    learned_quantities: FloatArray | None = None  # (q, n, H)
 
 
 def last_peak(values: FloatArray, first: int = 0) -> int:
