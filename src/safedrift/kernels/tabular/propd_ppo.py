@@ -63,7 +63,6 @@ def play(arrays, hyper, memory, schedule, inputs, buffer, out, trace, log):
         for h in range(H):
             states[h] = s
             actions[h] = act(h, s, inputs.action_uniforms[e, h], memory)
-            # Alg. 1, line 10: receive r, g and x_{h+1}
             observe(arrays, m, h, s, actions[h], inputs.noisy, u, H + h * (1 + K), signals)
             if h + 1 < H:
                 s = next_state(arrays, m, h, s, actions[h], u[h + 1])
@@ -230,7 +229,7 @@ def end_episode(thresholds, states, actions, signals, hyper, memory):
     Parameters
     ----------
     thresholds : (K,) b_m
-    states, actions : (H,) what was visited
+    states, actions : (H,) Alg. 1, line 10: what was visited
     signals : (1+K, H) observed reward and utilities
 
     Returns
@@ -249,7 +248,7 @@ def end_episode(thresholds, states, actions, signals, hyper, memory):
 
 @jit_inline
 def advance(clock):
-    """Alg. 1, line 14: on to the next episode."""
+    """On to the next episode."""
     clock.episode[0] += 1
     clock.window_age[0] += 1
     clock.policy_age[0] += 1
