@@ -25,8 +25,8 @@ from safedrift.problems.blend import SIMULATORS
 
 M = 40
 HEADINGS = (
-    "Description", "States", "Actions", "Reward", "Utility", "Drift", "Knowledge", "Budgets", "Source",
-    "Version",
+    "Description", "States", "Actions", "Reward", "Utility", "Drift", "Knowledge", "Budgets",
+    "Source", "Version",
 )  # fmt: skip
 
 
