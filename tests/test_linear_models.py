@@ -2,7 +2,6 @@
 
 import itertools
 import re
-from types import SimpleNamespace
 
 import numba
 import numpy as np
@@ -14,8 +13,8 @@ import safedrift as sd
 from builders import dense_features, dense_weights
 from conftest import drifting_worlds, random_cmdp, random_scenarios, rebuilt
 from safedrift import DriftingCMDP, drift, local_budgets, optima, variation
-from safedrift.kernels import simulation
 from safedrift.models import LinearKernelCMDP, SuccessorFeatures
+from safedrift.models.stepping import stepper_for
 from safedrift.oracles import evaluate_episodes, safest_utilities
 from safedrift.problems.random import with_gap
 
@@ -768,8 +767,7 @@ def test_the_bound_of_densities_is_exact():
 
 
 def drawn(linear, m, h, s, a, u):
-    memory = SimpleNamespace(pi=np.empty((linear.H, linear.A, linear.S)))
-    return int(simulation.next_linear.py_func(linear.arrays, m, h, s, a, u, memory))
+    return stepper_for(linear).next(m, h, s, a, np.array([u], float))
 
 
 @settings(max_examples=25)

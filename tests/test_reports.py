@@ -187,6 +187,28 @@ def test_names_are_escaped(tmp_path):
     assert after.text.count(evil) >= 4
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"parameters": [1, 2], "knowledge": "little", "forgetting": "slow"},
+        {"parameters": {"epsilon": 0.1}, "knowledge": {"of": "the world"}, "forgetting": {"a": 1}},
+    ],
+)
+def test_a_learner_of_any_settings_and_trace_has_a_page(tmp_path, settings):
+    run = make_run(name="my learner", settings=settings)
+    bare = read(replace(run, trace={}), tmp_path)
+    assert "my learner lost 0.5 reward per episode" in bare.text
+    assert "seed 3 · M = 60, H = 3" in bare.text
+    assert bare.tags.count("figure") == 5  # no multiplier to draw
+    shown = {"epsilon": np.linspace(1, 0, 60), "explored": np.arange(60) % 20 == 0}
+    plots_of = figures(replace(run, trace=shown))
+    np.testing.assert_array_equal(plots_of["Learner: epsilon"].data[0].y, shown["epsilon"])
+    events = plots_of["Drift and restarts"]
+    ticks = {trace.name: list(trace.x) for trace in events.data if trace.mode == "markers"}
+    assert ticks == {"explored": [0, 20, 40]}
+
+
 def test_same_run_same_page(tmp_path):
     one, two = (report(make_run(), tmp_path / name) for name in ("one.html", "two.html"))
     assert one.read_bytes() == two.read_bytes()

@@ -102,11 +102,19 @@ def _events(run: Run) -> dict[str, IntArray]:
         for name, values in run.trace.items()
         if values.dtype == bool and values.ndim == 1
     }
-    periods = run.manifest.learner.settings.get("forgetting", {})
-    if periods.get("kind") == "Periodic":
-        every = {"policy_restart": periods["L"], "window_restart": periods["W"]}
+    periods = _periods(run)
+    if periods is not None:
+        every = dict(zip(("policy_restart", "window_restart"), periods, strict=True))
         found |= {name: np.arange(0, run.manifest.sizes.M, n) for name, n in every.items()}
     return found
+
+
+def _periods(run: Run) -> tuple[int, int] | None:
+    """Periods (L, W) of a learner that restarts periodically."""
+    forgetting = run.manifest.learner.settings.get("forgetting")
+    if not isinstance(forgetting, dict) or forgetting.get("kind") != "Periodic":
+        return None
+    return int(forgetting["L"]), int(forgetting["W"])
 
 
 _DASHES = {"policy_restart": "solid", "window_restart": "dot"}
@@ -263,11 +271,11 @@ def _drift(run: Run) -> Plot:
 
 
 def _events_title(run: Run) -> str:
-    periods = run.manifest.learner.settings.get("forgetting", {})
-    if periods.get("kind") == "Periodic":
-        L, W = periods["L"], periods["W"]
-        return f"restarts: policy every {L:,} episodes, window every {W:,}"
-    return "restarts and events"
+    periods = _periods(run)
+    if periods is None:
+        return "restarts and events"
+    L, W = periods
+    return f"restarts: policy every {L:,} episodes, window every {W:,}"
 
 
 _SHOWN = ("mu", "estimated_reward", "estimated_utility", "at_cap")

@@ -18,13 +18,12 @@ ROUNDING = 1e-9  # a shortfall up to this counts as zero
 def configuration(run: Run) -> str:
     """Return mode and knowledge where the learner has them, seed and sizes, in one line."""
     settings, parts = run.manifest.learner.settings, []
-    if "parameters" in settings:
-        parts.append(f"mode {settings['parameters']['mode']}")
-    if "knowledge" in settings:
-        known = dict(settings["knowledge"])
-        name = str(known.pop("name"))
-        figures = [f"{key} = {_number(known[key])}" for key in known]
-        parts.append(f"knowledge {', '.join([name, *figures])}")
+    parameters, known = settings.get("parameters"), settings.get("knowledge")
+    if isinstance(parameters, dict) and "mode" in parameters:
+        parts.append(f"mode {parameters['mode']}")
+    if isinstance(known, dict) and "name" in known:
+        gamma = [f"gamma = {_number(known['gamma'])}"] if "gamma" in known else []
+        parts.append(f"knowledge {', '.join([str(known['name']), *gamma])}")
     sizes = ", ".join(f"{name} = {size:,}" for name, size in run.manifest.sizes)
     return " · ".join([*parts, f"seed {run.manifest.seed}", sizes])
 

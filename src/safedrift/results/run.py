@@ -50,7 +50,7 @@ class Run:
     >>> learner = sd.PROPDPPO.for_problem(world, sd.Slater(gamma=0.2))
     >>> run = sd.simulate(world, learner, seed=0)
     >>> run
-    Run(stationary, propd-ppo, M=200, H=6, S=5, A=3, K=1, seed=0)
+    Run(stationary, propd-ppo, M=200, H=10, S=8, A=3, K=1, seed=0)
     >>> run.dynamic_regret.shape, run.violation.shape
     ((200,), (200, 1))
     """
