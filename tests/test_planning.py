@@ -139,7 +139,7 @@ def test_every_certificate_holds(family, K):
             assert found.gamma == pytest.approx(gamma, rel=0, abs=1e-14)
             bound += (found.multipliers > 1e-9).sum() > 1
             reference = naive.occupancy_lp(*world)
-            if reference.status == 0:  # it often finds none where gamma is tiny
+            if reference.status == 0:  # close to infeasible it may find none
                 slop = 1e-8 + 1e-8 * found.multipliers.sum()
                 assert found.value == pytest.approx(-reference.fun, rel=0, abs=slop)
     if family in (dense, sparse, deterministic, ties):
