@@ -196,7 +196,7 @@ def play(job, every=None):
         "mean mu*": run.truth.optimal_mu.mean(), "smallest mu*": run.truth.optimal_mu.min(),
         "at cap": run.trace["at_cap"].mean(),
         "alpha": step.alpha, "L": step.L, "eta": dual.eta, "xi": dual.xi, "chi": dual.chi,
-        "feed": dual.feed, "W": part.W, "lam": part.lam,
+        "dual_signal": dual.dual_signal, "W": part.W, "lam": part.lam,
         "bonus_scale": overrides.get("bonus_scale", 1.0), "overrides": " ".join(overrides),
         "B_Delta": budgets.delta, "B_star": budgets.star,
         "measure_every": every, "seconds": time.perf_counter() - started,
@@ -242,7 +242,7 @@ def write_csv(rows, path):
 def read_csv(path):
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    words = {"group", "kind", "knowledge", "rho", "mode", "feed", "overrides"}
+    words = {"group", "kind", "knowledge", "rho", "mode", "dual_signal", "overrides"}
     return [{k: v if k in words else float(v) for k, v in row.items()} for row in rows]
 
 

@@ -17,7 +17,7 @@ from safedrift.problems.random import DRIFTS
 from safedrift.theory import evaluate_certificates
 from safedrift.theory.audit import Audit
 
-FEEDS = tuple(DUAL_SIGNALS)
+SIGNALS = tuple(DUAL_SIGNALS)
 DRIFT_NAMES = tuple(DRIFTS)
 
 
@@ -55,7 +55,7 @@ def twin_of(agent, play, thresholds):
     return naive.propd_ppo(
         play=play, thresholds=thresholds, sizes=agent.sizes, initial=agent.initial, alpha=s.alpha,
         eta=s.eta, xi=s.xi, chi=s.chi, lam=s.lam, bonus=bonus, LV=s.LV, lagged=s.lagged,
-        feed=FEEDS[s.dual_signal], **periods(agent.forgetting),
+        dual_signal=SIGNALS[s.dual_signal], **periods(agent.forgetting),
     )  # fmt: skip
 
 
@@ -214,7 +214,7 @@ def linear_settings(agent):
         "alpha", "eta", "xi", "chi", "lam", "beta", "beta_r", "LV", "spread_P", "spread_g",
         "lagged",
     )  # fmt: skip
-    chosen = {name: getattr(s, name) for name in names} | {"feed": FEEDS[s.dual_signal]}
+    chosen = {name: getattr(s, name) for name in names} | {"dual_signal": SIGNALS[s.dual_signal]}
     return chosen | periods(agent.forgetting)
 
 

@@ -19,7 +19,7 @@ from scipy.sparse import coo_array
 
 def propd_ppo(
     *, play, thresholds, sizes, initial, alpha, L, eta, xi, chi, W, lam, bonus, LV,
-    lagged=False, feed="optimistic",
+    lagged=False, dual_signal="optimistic",
 ):  # fmt: skip
     """Algorithm 1 with Algorithm 3 on whatever `play` returns; yields every quantity.
 
@@ -56,9 +56,9 @@ def propd_ppo(
             Q_g[k], value = evaluate(n3, n2, sum_g[k], pi, lam, bonus, LV[m // W, k])
             V_g[k] = initial @ value
         V_fed = V_g.copy()
-        if feed == "observed":
+        if dual_signal == "observed":
             V_fed = utilities.sum(axis=1)
-        if feed == "plain":
+        if dual_signal == "plain":
             for k in range(K):
                 _, value = evaluate(n3, n2, sum_g[k], pi, lam, no_bonus, np.zeros(H))
                 V_fed[k] = initial @ value
@@ -252,14 +252,14 @@ def project_to_simplex(x):
 
 def propd_ppo_linear(
     *, play, thresholds, sizes, initial, psi, phi, alpha, L, eta, xi, chi, W, lam, beta, beta_r, LV,
-    spread_P, spread_g, lagged=False, feed="optimistic",
+    spread_P, spread_g, lagged=False, dual_signal="optimistic",
 ):  # fmt: skip
     """Algorithm 1 with Algorithm 2 on finite states; yields every quantity.
 
     play(m, policy) -> states (H,), actions (H,), rewards (H,), utilities (K, H)
     psi (H, S, A, S, d1), phi (H, S, A, d2); beta, beta_r (H,)
     LV (W-blocks, K, H), spread_P (W-blocks, H), spread_g (W-blocks, K, H)
-    Channels: 0 is r, 1..K are g, K+1..2K (feed "plain") are g without bonus and LV.
+    Channels: 0 is r, 1..K are g, K+1..2K (dual_signal "plain") are g without bonus and LV.
     """
     M, H, S, A, K = sizes
     d1 = psi.shape[-1]
@@ -280,12 +280,12 @@ def propd_ppo_linear(
         if m % W == 0:  # m = ℓ_Q: the window is empty
             past = []
         channels = lstd_channels(
-            m // W, m % W, beta, beta_r, LV, spread_P, spread_g, feed == "plain"
+            m // W, m % W, beta, beta_r, LV, spread_P, spread_g, dual_signal == "plain"
         )
         lstds = [lstd(past, psi, phi, pi, lam, c, *channel) for c, channel in enumerate(channels)]
         Q = np.stack([one["Q"] for one in lstds])
         V = np.stack([one["V"] for one in lstds])
-        V_fed = dual_feed(feed, V[:, 0] @ initial, utilities)
+        V_fed = seen_by_dual(dual_signal, V[:, 0] @ initial, utilities)
 
         features = np.zeros((len(channels), H, d1))  # φ^τ(x_h, a_h), fixed from now on
         targets = np.zeros((len(channels), H))  # V^τ_{h+1}(x_{h+1}), fixed from now on
@@ -309,7 +309,7 @@ def propd_ppo_linear(
 
 def propd_ppo_box(
     *, play, thresholds, sizes, initial, psi, phi, psi_at, phi_at, alpha, L, eta, xi, chi, W, lam,
-    beta, beta_r, LV, spread_P, spread_g, lagged=False, feed="optimistic",
+    beta, beta_r, LV, spread_P, spread_g, lagged=False, dual_signal="optimistic",
 ):  # fmt: skip
     """Algorithm 1 with Algorithm 2 on states in R^n: tables at S nodes, replay everywhere else.
 
@@ -342,7 +342,7 @@ def propd_ppo_box(
         if m % W == 0:  # m = ℓ_Q: the window is empty
             past = []
         channels = lstd_channels(
-            m // W, m % W, beta, beta_r, LV, spread_P, spread_g, feed == "plain"
+            m // W, m % W, beta, beta_r, LV, spread_P, spread_g, dual_signal == "plain"
         )
         lstds = [
             lstd(past, psi_steps, phi_steps, pi, lam, c, *channel)
@@ -350,7 +350,7 @@ def propd_ppo_box(
         ]
         Q = np.stack([one["Q"] for one in lstds])
         V = np.stack([one["V"] for one in lstds])
-        V_fed = dual_feed(feed, V[:, 0] @ initial, utilities)
+        V_fed = seen_by_dual(dual_signal, V[:, 0] @ initial, utilities)
         Q_at = q_anywhere(lstds, psi_at, phi_at)
 
         policy_visited = np.stack([policy_at(h, states[h]) for h in range(H)])
@@ -382,12 +382,12 @@ def improved(log_pi, step):
     return log_pi - top - np.log(np.exp(log_pi - top).sum(axis=-1, keepdims=True))
 
 
-def dual_feed(feed, V_initial, utilities):
+def seen_by_dual(dual_signal, V_initial, utilities):
     """What the dual sees (K,); V_initial (channels,) holds the estimates at the first step."""
     K = len(utilities)
-    if feed == "observed":
+    if dual_signal == "observed":
         return utilities.sum(axis=1)
-    if feed == "plain":
+    if dual_signal == "plain":
         return V_initial[1 + K :]
     return V_initial[1:]
 
@@ -502,7 +502,7 @@ def linear_kernel(psi, theta):
 
 def audit(
     *, worlds, fresh, stars, script, thresholds, initial, drift, alpha, L, eta, xi, chi, lagged,
-    feed, W, lam, LV, bonus=None, halved=False, features=None, local=False,
+    dual_signal, W, lam, LV, bonus=None, halved=False, features=None, local=False,
 ):  # fmt: skip
     """The lemmas on single episodes: residuals of identities, slacks (printed, repaired), terms.
 
@@ -584,10 +584,10 @@ def audit(
 
         logit = logit + alpha * weighted
         mu, b_before = mus[m], thresholds[m]
-        if feed == "observed":
+        if dual_signal == "observed":
             fed = values[m, 1:].sum(axis=1)
         else:
-            fed = V[1 + K :, 0] @ initial if feed == "plain" else V[1 : 1 + K, 0] @ initial
+            fed = V[1 + K :, 0] @ initial if dual_signal == "plain" else V[1 : 1 + K, 0] @ initial
         episodes.append(found | {"fed": fed})
     return {name: np.array([found[name] for found in episodes]) for name in episodes[0]}
 
@@ -1160,7 +1160,7 @@ def _solve_fractions(matrix):
 
 def propd_ppo_forgetting(
     *, play, thresholds, sizes, initial, alpha, eta, xi, chi, lam, bonus, window, restarts,
-    lagged=False, feed="optimistic",
+    lagged=False, dual_signal="optimistic",
 ):  # fmt: skip
     """Algorithm 1 with Algorithm 3 on whatever is not forgotten; yields every quantity.
 
@@ -1192,9 +1192,9 @@ def propd_ppo_forgetting(
         found = [evaluate(n3, n2, sums[1 + k], pi, lam, bonus, none) for k in range(K)]
         Q_g, V_g = np.stack([Q for Q, _ in found]), np.array([initial @ V for _, V in found])
         V_fed = V_g
-        if feed == "observed":
+        if dual_signal == "observed":
             V_fed = episode[3].sum(axis=1)
-        if feed == "plain":
+        if dual_signal == "plain":
             found = [evaluate(n3, n2, sums[1 + k], pi, lam, no_bonus, none) for k in range(K)]
             V_fed = np.array([initial @ V for _, V in found])
         past.append(episode)

@@ -12,7 +12,7 @@ import naive
 import safedrift as sd
 from builders import (
     BUDGETS,
-    FEEDS,
+    SIGNALS,
     IDENTITIES,
     LIVELY,
     audited,
@@ -75,7 +75,7 @@ def played(world, agent, seed=0, noisy=False):
 
 # ---------------------------------------------------------------- identities
 
-# feed, K, noise, random first state
+# dual_signal, K, noise, random first state
 VARIANTS = [("optimistic", 1, False, False), ("plain", 2, True, True), ("observed", 2, False, True)]
 
 
@@ -84,10 +84,10 @@ VARIANTS = [("optimistic", 1, False, False), ("plain", 2, True, True), ("observe
 @pytest.mark.parametrize("knowledge", KNOWLEDGE)
 @pytest.mark.parametrize("kind", ["tabular", "linear"])
 def test_identities_hold_in_every_setting(kind, knowledge, mode, variant):
-    feed, K, noisy, random_start = variant
+    dual_signal, K, noisy, random_start = variant
     world = world_of(kind, K=K, drift="linear" if noisy else "abrupt",
                      start=START if random_start else None)  # fmt: skip
-    found = certify(world, build(world, knowledge, mode, feed=feed), 5, noisy=noisy)
+    found = certify(world, build(world, knowledge, mode, dual_signal=dual_signal), 5, noisy=noisy)
     for id in IDENTITIES:
         assert found[id].result == "holds"
         assert found[id].printed.slack <= 1e-12
@@ -138,7 +138,7 @@ def naive_audit(world, agent, script):
              for norm in ("l2", "l1")} | {n: changes[n] for n in ("P_l2", "P_l1")}  # fmt: skip
     told = {name: getattr(s, name) for name in ("alpha", "L", "eta", "xi", "chi", "lagged", "W",
                                                 "lam", "LV")}  # fmt: skip
-    told |= {"feed": FEEDS[s.feed], "local": isinstance(agent.knowledge, sd.LocalBudgets)}
+    told |= {"dual_signal": SIGNALS[s.dual_signal], "local": isinstance(agent.knowledge, sd.LocalBudgets)}
     if agent.features is not None:
         psi, phi = dense_features(world)
         names = ("beta", "beta_r", "spread_P", "spread_g")
@@ -165,7 +165,7 @@ def differences(theta):
     return np.diff(theta, axis=0, prepend=theta[:1])
 
 
-# world, knowledge, mode, feed, K, noise, drift, W, factor on the bonus. With a small bonus and a
+# world, knowledge, mode, dual_signal, K, noise, drift, W, factor on the bonus. With a small bonus and a
 # short window both sides of every bound are within reach.
 TWINS = [
     ("tabular", "slater", "repaired", "optimistic", 1, False, "abrupt", 9, 0.05),
@@ -186,9 +186,9 @@ TWINS = [
 @pytest.mark.parametrize("case", TWINS, ids=lambda case: "-".join(map(str, case)))
 def test_audit_agrees_with_its_twin(case, shape):
     """Every column, every term, in every episode; also on transcripts that no learner made."""
-    kind, knowledge, mode, feed, K, noisy, drift, W, scale = case
+    kind, knowledge, mode, dual_signal, K, noisy, drift, W, scale = case
     world = world_of(kind, M=24, K=K, drift=drift, start=START if noisy else None)
-    agent = build(world, knowledge, mode, feed=feed, L=7, W=W, bonus_scale=scale)
+    agent = build(world, knowledge, mode, dual_signal=dual_signal, L=7, W=W, bonus_scale=scale)
     if shape == "played":
         script = played(world, agent, 1, noisy)[1]
     else:
@@ -214,9 +214,9 @@ def test_audit_agrees_with_its_twin(case, shape):
 @pytest.mark.parametrize("case", TWINS, ids=lambda case: "-".join(map(str, case)))
 def test_tests_of_the_draws_agree_with_their_twin(case, shape):
     """Also on transcripts that no learner made, whose draws do not fit at all."""
-    kind, knowledge, mode, feed, K, noisy, drift, W, scale = case
+    kind, knowledge, mode, dual_signal, K, noisy, drift, W, scale = case
     world = world_of(kind, M=24, K=K, drift=drift, start=START if noisy else None, successors=3)
-    agent = build(world, knowledge, mode, feed=feed, L=7, W=W, bonus_scale=scale)
+    agent = build(world, knowledge, mode, dual_signal=dual_signal, L=7, W=W, bonus_scale=scale)
     if shape == "played":
         script = played(world, agent, 1, noisy)[1]
     else:
@@ -251,9 +251,9 @@ def test_tests_of_the_draws_agree_with_their_twin(case, shape):
 @pytest.mark.parametrize("lagged", [False, True])
 @pytest.mark.parametrize("case", TWINS, ids=lambda case: "-".join(map(str, case)))
 def test_both_sides_of_the_lemmas_on_runs_agree_with_the_twin(case, lagged):
-    kind, knowledge, mode, feed, K, noisy, drift, W, scale = case
+    kind, knowledge, mode, dual_signal, K, noisy, drift, W, scale = case
     world = world_of(kind, M=24, K=K, drift=drift, start=START if noisy else None)
-    agent = build(world, knowledge, mode, feed=feed, L=7, W=W, bonus_scale=scale, lagged=lagged,
+    agent = build(world, knowledge, mode, dual_signal=dual_signal, L=7, W=W, bonus_scale=scale, lagged=lagged,
                   xi=0.3)  # fmt: skip
     found, script = played(world, agent, 1, noisy)
     twin = naive_audit(world, agent, script)
@@ -318,7 +318,7 @@ def mirrored(script, world, agent):
 @pytest.mark.parametrize("kind", ["tabular", "linear"])
 def test_pieces_of_any_size_give_the_same_certificates(kind, drift):
     world = world_of(kind, M=40, K=2, drift=drift)
-    agent = build(world, "local-budgets", "printed", L=11, W=9, feed="plain")
+    agent = build(world, "local-budgets", "printed", L=11, W=9, dual_signal="plain")
     found, script = played(world, agent)
     whole = audited(world, agent, script).record()
     assert whole == found.record()
@@ -371,7 +371,7 @@ def test_infinities_survive_the_round_trip():
 
 def test_certificates_depend_on_nothing_but_world_learner_and_seed():
     world = world_of("tabular", K=2)
-    agent = build(world, feed="plain")
+    agent = build(world, dual_signal="plain")
     found = certify(world, agent, 7)
     run = sd.simulate(world, agent, seed=7)
     agent.begin_episode(world.thresholds[0])  # a learner that has begun is started afresh

@@ -51,7 +51,7 @@ def assert_same_parameters(one, other):
 def test_parameters_come_back_from_their_record(kind, knowledge, mode):
     if kind == "tabular":
         world = small_world(M=30, K=2, drift="random_walk")
-        agent = learner(world, knowledge, mode, W=7, eta=0.3, feed="plain")
+        agent = learner(world, knowledge, mode, W=7, eta=0.3, dual_signal="plain")
     else:
         world = linear_world(M=30, K=2, drift="random_walk")
         agent = build_linear(world, knowledge, mode, W=7)

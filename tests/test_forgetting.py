@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import naive
 import safedrift as sd
-from builders import DRIFT_NAMES, FEEDS, linear_world, recorded_play, small_world
+from builders import DRIFT_NAMES, SIGNALS, linear_world, recorded_play, small_world
 from safedrift.experiments.playing import play_chunks
 from safedrift.kernels.tabular.memory import BERNSTEIN_BONUS
 from safedrift.learners import Discount, Never, Periodic, SlidingWindow
@@ -155,7 +155,7 @@ def twin_of(agent, play, thresholds):
         play=play, thresholds=thresholds, sizes=agent.sizes, initial=agent.initial, alpha=s.alpha,
         eta=s.eta, xi=s.xi, chi=s.chi, lam=s.lam, bonus=bonus,
         window=window_of(agent.forgetting), restarts=restarts_of(agent.forgetting),
-        lagged=s.lagged, feed=FEEDS[s.dual_signal],
+        lagged=s.lagged, dual_signal=SIGNALS[s.dual_signal],
     )  # fmt: skip
 
 
@@ -181,15 +181,15 @@ def test_agrees_with_twin_for_every_bonus(forgetting, mode):
     assert_agrees_with_twin(world, build(world, forgetting, mode))
 
 
-@pytest.mark.parametrize("feed", FEEDS)
+@pytest.mark.parametrize("dual_signal", SIGNALS)
 @pytest.mark.parametrize(
     "forgetting",
     [SlidingWindow(1), SlidingWindow(2, 1), SlidingWindow(17, 23), SlidingWindow(80),
      Discount(0.1), Discount(0.5, 11), Discount(0.999, 80)],
 )  # fmt: skip
-def test_agrees_with_twin_for_every_feed(forgetting, feed):
+def test_agrees_with_twin_for_every_dual_signal(forgetting, dual_signal):
     world = small_world(M=80, S=6, A=2, H=4, drift="random_walk", seed=1)
-    assert_agrees_with_twin(world, build(world, forgetting, feed=feed, lagged=True))
+    assert_agrees_with_twin(world, build(world, forgetting, dual_signal=dual_signal, lagged=True))
 
 
 def test_agrees_with_twin_on_many_states_with_few_visited():
@@ -202,7 +202,7 @@ def test_agrees_with_twin_on_many_states_with_few_visited():
 def test_agrees_with_twin_under_noise_and_a_random_first_state():
     world = small_world(M=60, S=4, H=3, seed=4, start=np.array([0.5, 0.0, 0.3, 0.2]))
     for forgetting in (SlidingWindow(11), Discount(0.9)):
-        assert_agrees_with_twin(world, build(world, forgetting, feed="plain"), noisy=True)
+        assert_agrees_with_twin(world, build(world, forgetting, dual_signal="plain"), noisy=True)
 
 
 @settings(max_examples=60, deadline=None)
@@ -215,20 +215,20 @@ def test_agrees_with_twin_under_noise_and_a_random_first_state():
     ),
     drift=st.sampled_from(DRIFT_NAMES),
     mode=st.sampled_from(MODES),
-    feed=st.sampled_from(FEEDS),
+    dual_signal=st.sampled_from(SIGNALS),
     steps=st.tuples(st.floats(0, 2), st.floats(0, 1), st.floats(0.01, 2), st.floats(0, 1)),
     lagged=st.booleans(),
     noisy=st.booleans(),
     seed=st.integers(0, 2**16),
 )
 def test_agrees_with_twin_everywhere(
-    sizes, forgetting, drift, mode, feed, steps, lagged, noisy, seed
+    sizes, forgetting, drift, mode, dual_signal, steps, lagged, noisy, seed
 ):
     M, H, S, A, K = sizes
     world = small_world(M=M, H=H, S=S, A=A, K=K, drift=drift, seed=seed)
     alpha, eta, lam, scale = steps
     agent = build(
-        world, forgetting, mode, alpha=alpha, eta=eta, lam=lam, bonus_scale=scale, feed=feed,
+        world, forgetting, mode, alpha=alpha, eta=eta, lam=lam, bonus_scale=scale, dual_signal=dual_signal,
         lagged=lagged,
     )  # fmt: skip
     assert_agrees_with_twin(world, agent, seed, noisy)
@@ -249,7 +249,7 @@ def test_a_discounted_visit_counts_as_one_until_there_are_more():
 
 def test_a_discount_that_underflows_leaves_a_state_unvisited():
     world = small_world(M=1500, S=2, A=2, H=2)
-    agent = build(world, Discount(0.2), feed="plain")
+    agent = build(world, Discount(0.2), dual_signal="plain")
     for m in range(world.M):
         agent.begin_episode(world.thresholds[m])
         x = int(m == 0)  # state 1 is seen once
@@ -329,7 +329,7 @@ def random_episode(rng, sizes):
 @pytest.mark.parametrize("forgetting", EVERY)
 def test_a_restored_learner_goes_on_as_if_never_interrupted(tmp_path, forgetting, stop):
     world = small_world(M=40, S=8, A=3, H=3, K=2)
-    agent = build(world, forgetting, feed="plain")
+    agent = build(world, forgetting, dual_signal="plain")
     rng = np.random.default_rng(1)
     learners = [agent]
     for m in range(world.M):

@@ -412,9 +412,9 @@ def test_first_states_are_counted_as_they_come():
             return 10 + self.cell, {}
 
     world = sd.from_gymnasium(Anywhere(), 3, threshold=1.0, episodes=300)
-    run = sd.simulate(world, agent_for(world, alpha=0.0, feed="plain"), 1)
+    run = sd.simulate(world, agent_for(world, alpha=0.0, dual_signal="plain"), 1)
     even = sd.from_gymnasium(Anywhere(), 3, threshold=1.0, episodes=300, initial=np.full(3, 1 / 3))
-    exact = sd.simulate(even, agent_for(even, alpha=0.0, feed="plain"), 1)
+    exact = sd.simulate(even, agent_for(even, alpha=0.0, dual_signal="plain"), 1)
     apart = np.abs(run.trace["estimated_utility"] - exact.trace["estimated_utility"])[:, 0]
     assert apart[:5].max() > 0.05
     assert 0 < apart[-50:].max() < 0.05

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import safedrift as sd
-from builders import DRIFT_NAMES, FEEDS, assert_agrees_with_twin, own_loop, small_world
+from builders import DRIFT_NAMES, SIGNALS, assert_agrees_with_twin, own_loop, small_world
 from safedrift.kernels.tabular import propd_ppo as learner
 from safedrift.kernels.tabular.memory import make_memory, with_room
 from safedrift.learners.propd_ppo.parameters import MODES
@@ -38,11 +38,11 @@ def test_agrees_with_twin_in_every_drift(drift, knowledge, mode):
     assert_agrees_with_twin(world, build(world, knowledge, mode, L=13, W=17, **LIVELY))
 
 
-@pytest.mark.parametrize("feed", FEEDS)
+@pytest.mark.parametrize("dual_signal", SIGNALS)
 @pytest.mark.parametrize(("L", "W"), [(1, 1), (7, 100), (100, 7), (100, 100), (5, 20), (20, 5)])
-def test_agrees_with_twin_for_every_feed_and_restart_pattern(feed, L, W):
+def test_agrees_with_twin_for_every_dual_signal_and_restart_pattern(dual_signal, L, W):
     world = small_world(M=100, S=6, A=2, H=4, drift="random_walk", seed=1)
-    agent = build(world, "slater", "practical", L=L, W=W, alpha=0.5, eta=0.3, feed=feed)
+    agent = build(world, "slater", "practical", L=L, W=W, alpha=0.5, eta=0.3, dual_signal=dual_signal)
     assert_agrees_with_twin(world, agent)
 
 
@@ -62,7 +62,7 @@ def test_agrees_with_twin_on_many_states_with_few_visited():
 def test_agrees_with_twin_under_noise_and_a_random_first_state():
     start = np.array([0.5, 0.0, 0.3, 0.2])
     world = small_world(M=80, S=4, H=3, seed=4, start=start)
-    agent = build(world, "slater", "practical", L=30, W=40, alpha=0.5, eta=0.3, feed="plain")
+    agent = build(world, "slater", "practical", L=30, W=40, alpha=0.5, eta=0.3, dual_signal="plain")
     assert_agrees_with_twin(world, agent, noisy=True)
 
 
@@ -72,30 +72,30 @@ def test_agrees_with_twin_under_noise_and_a_random_first_state():
     drift=st.sampled_from(DRIFT_NAMES),
     knowledge=st.sampled_from(["slater", "local-budgets"]),
     mode=st.sampled_from(MODES),
-    feed=st.sampled_from(FEEDS),
+    dual_signal=st.sampled_from(SIGNALS),
     restarts=st.tuples(st.integers(1, 45), st.integers(1, 45)),
     steps=st.tuples(st.floats(0, 2), st.floats(0, 1), st.floats(0.01, 2), st.floats(0, 1)),
     noisy=st.booleans(),
     seed=st.integers(0, 2**16),
 )
 def test_agrees_with_twin_everywhere(
-    sizes, drift, knowledge, mode, feed, restarts, steps, noisy, seed
+    sizes, drift, knowledge, mode, dual_signal, restarts, steps, noisy, seed
 ):
     M, H, S, A, K = sizes
     world = small_world(M=M, H=H, S=S, A=A, K=K, drift=drift, seed=seed)
     alpha, eta, lam, scale = steps
     agent = build(
         world, knowledge, mode, L=restarts[0], W=restarts[1], alpha=alpha, eta=eta, lam=lam,
-        bonus_scale=scale, feed=feed,
+        bonus_scale=scale, dual_signal=dual_signal,
     )  # fmt: skip
     assert_agrees_with_twin(world, agent, seed, noisy)
 
 
 @pytest.mark.parametrize("noisy", [False, True])
-@pytest.mark.parametrize("feed", FEEDS)
-def test_own_loop_and_simulation_are_bit_identical(noisy, feed):
+@pytest.mark.parametrize("dual_signal", SIGNALS)
+def test_own_loop_and_simulation_are_bit_identical(noisy, dual_signal):
     world = small_world(M=200, S=5, A=3, H=4, K=2, drift="linear", seed=7)
-    agent = build(world, "slater", "practical", L=60, W=90, alpha=0.4, eta=0.3, feed=feed)
+    agent = build(world, "slater", "practical", L=60, W=90, alpha=0.4, eta=0.3, dual_signal=dual_signal)
     run = sd.simulate(world, agent, seed=11, noisy=noisy)
     for m, (policy, mu, estimates, observed) in enumerate(own_loop(world, agent, 11, noisy)):
         assert mu.tolist() == run.trace["mu"][m].tolist()

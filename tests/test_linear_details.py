@@ -53,7 +53,7 @@ def test_agrees_with_twin_where_local_variation_does_not_saturate(kind, LV, spre
 
 def test_box_learner_with_a_plain_channel_per_constraint_agrees_with_twin():
     world = box_world(M=15, H=3, K=2)
-    agent = with_distinct_terms(build_linear(world, W=7, L=5, feed="plain"))
+    agent = with_distinct_terms(build_linear(world, W=7, L=5, dual_signal="plain"))
     assert_agrees_with_box_twin(world, agent)
 
 
@@ -313,7 +313,7 @@ def test_replay_keeps_the_digits_of_a_sum_that_reaches_a_million():
     M = 2000
     world = far_apart(M)
     agent = build_linear(
-        world, W=1, L=M, lam=1.0, alpha=0.7, eta=4.5325, xi=0.0, chi=np.inf, feed="observed"
+        world, W=1, L=M, lam=1.0, alpha=0.7, eta=4.5325, xi=0.0, chi=np.inf, dual_signal="observed"
     )
     agent = with_evaluation(agent, beta=np.zeros(1), beta_r=np.ones(1))
     for _ in range(M - 1):

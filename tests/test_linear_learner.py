@@ -14,7 +14,7 @@ import safedrift as sd
 from builders import (
     BUDGETS,
     DRIFT_NAMES,
-    FEEDS,
+    SIGNALS,
     assert_agrees_with_box_twin,
     assert_agrees_with_linear_twin,
     box_world,
@@ -47,11 +47,11 @@ def test_agrees_with_twin_for_every_kind_of_features(features, rewards):
     assert_agrees_with_linear_twin(world, build(world, "local-budgets", W=11, L=30))
 
 
-@pytest.mark.parametrize("feed", FEEDS)
+@pytest.mark.parametrize("dual_signal", SIGNALS)
 @pytest.mark.parametrize(("W", "L"), [(1, 1), (30, 30), (7, 3), (3, 7), (10, 10), (30, 4)])
-def test_agrees_with_twin_for_every_feed_and_restart_pattern(feed, W, L):
+def test_agrees_with_twin_for_every_dual_signal_and_restart_pattern(dual_signal, W, L):
     world = linear_world(K=2, H=4)
-    assert_agrees_with_linear_twin(world, build(world, W=W, L=L, feed=feed, lagged=W > L))
+    assert_agrees_with_linear_twin(world, build(world, W=W, L=L, dual_signal=dual_signal, lagged=W > L))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -102,20 +102,20 @@ def test_agrees_with_twin_across_a_refresh_of_the_factors():
     S=st.integers(1, 4), A=st.integers(1, 3), H=st.integers(1, 4), K=st.integers(1, 2),
     W=st.integers(1, 14), L=st.integers(1, 14), drift=st.sampled_from(DRIFT_NAMES),
     mode=st.sampled_from(MODES), knowledge=st.sampled_from(["slater", "local-budgets"]),
-    rewards=st.sampled_from(["scenarios", "one-hot"]), feed=st.sampled_from(FEEDS),
+    rewards=st.sampled_from(["scenarios", "one-hot"]), dual_signal=st.sampled_from(SIGNALS),
     lagged=st.booleans(), lam=st.sampled_from([1e-3, 0.3, 2.0]), scale=st.sampled_from([0, 0.1, 1]),
     seed=st.integers(0, 2**16),
 )  # fmt: skip
 @settings(max_examples=40, deadline=None)
 def test_agrees_with_twin_everywhere(
-    S, A, H, K, W, L, drift, mode, knowledge, rewards, feed, lagged, lam, scale, seed
+    S, A, H, K, W, L, drift, mode, knowledge, rewards, dual_signal, lagged, lam, scale, seed
 ):
     try:
         world = linear_world("scenarios", rewards, M=14, S=S, A=A, H=H, K=K, drift=drift, seed=seed)
     except ValueError:  # utilities so small that no threshold leaves a gap
         reject()
     agent = build(
-        world, knowledge, mode, W=W, L=L, feed=feed, lagged=lagged, lam=lam, bonus_scale=scale
+        world, knowledge, mode, W=W, L=L, dual_signal=dual_signal, lagged=lagged, lam=lam, bonus_scale=scale
     )
     assert_agrees_with_linear_twin(world, agent, seed=seed)
 
@@ -200,11 +200,11 @@ def test_box_learner_agrees_with_twin(K, n, rule, mode):
     assert_agrees_with_box_twin(world, build(world, "local-budgets", mode, W=12, L=9))
 
 
-@pytest.mark.parametrize("feed", FEEDS)
+@pytest.mark.parametrize("dual_signal", SIGNALS)
 @pytest.mark.parametrize(("W", "L"), [(1, 1), (15, 15), (4, 7), (7, 4)])
-def test_box_learner_agrees_with_twin_for_every_feed_and_restart_pattern(feed, W, L):
+def test_box_learner_agrees_with_twin_for_every_dual_signal_and_restart_pattern(dual_signal, W, L):
     world = box_world(M=15, H=3)
-    assert_agrees_with_box_twin(world, build(world, W=W, L=L, feed=feed))
+    assert_agrees_with_box_twin(world, build(world, W=W, L=L, dual_signal=dual_signal))
 
 
 def test_policy_at_a_node_is_that_of_the_table():

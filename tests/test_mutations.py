@@ -83,15 +83,15 @@ TABULAR = {
     ),
     "dual step not clipped at chi": (
         "propd_ppo", [(DUAL, DUAL.replace("0, chi", "0, np.inf"))], {"dual-step"},
-        {"chi": 0.1, "feed": "observed"},
+        {"chi": 0.1, "dual_signal": "observed"},
     ),
     "dual step without its regularisation": (
         "propd_ppo", [(DUAL, DUAL.replace("xi * mu", "0 * mu"))], {"dual-step"},
-        {"knowledge": "local-budgets", "feed": "observed"},
+        {"knowledge": "local-budgets", "dual_signal": "observed"},
     ),
     "dual step against the threshold of the wrong episode": (
         "propd_ppo", [("b_before if lagged else thresholds[m]", "thresholds[m]")], {"dual-step"},
-        {"feed": "observed"},
+        {"dual_signal": "observed"},
     ),
     "dual step fed with the episode before last": (
         "propd_ppo",
@@ -102,7 +102,7 @@ TABULAR = {
         "propd_ppo",
         [("            log_pi = np.full((H, S, A), -np.log(A))",
           "            log_pi, mu = np.full((H, S, A), -np.log(A)), np.zeros(K)")],
-        {"dual-step"}, {"feed": "observed"},
+        {"dual-step"}, {"dual_signal": "observed"},
     ),
     "current episode already in the data": (
         "propd_ppo",
@@ -127,11 +127,11 @@ TABULAR = {
     ),
     "policy that climbs where it should pay": (
         "propd_ppo", [(STEP, STEP.replace("Q_r + np", "Q_r - np"))], {"policy-step"},
-        {"feed": "observed"},
+        {"dual_signal": "observed"},
     ),
     "policy that ignores the multipliers": (
         "propd_ppo", [(STEP, STEP.replace("tensordot(mu", "tensordot(0 * mu"))], {"policy-step"},
-        {"feed": "observed"},
+        {"dual_signal": "observed"},
     ),
     "no policy restart": (
         "propd_ppo", [("if m % L == 0:", "if m == 0:")], {"policy-step"}, {},
@@ -218,14 +218,14 @@ LINEAR = {
     "multipliers reset at a policy restart": (
         "propd_ppo_linear",
         [("Q = np.zeros((1 + K, H, S, A))", "Q, mu = np.zeros((1 + K, H, S, A)), np.zeros(K)")],
-        {"dual-step"}, {"feed": "observed"},
+        {"dual-step"}, {"dual_signal": "observed"},
     ),
     "dual fed with the observed utility": (
-        "dual_feed", [('if feed == "observed":', "if True:")], {"dual-step"}, {"xi": 0.5},
+        "seen_by_dual", [('if dual_signal == "observed":', "if True:")], {"dual-step"}, {"xi": 0.5},
     ),
     "policy that climbs where it should pay": (
         "propd_ppo_linear", [(LINEAR_STEP, LINEAR_STEP.replace("Q[0] + np", "Q[0] - np"))],
-        {"policy-step"}, {"feed": "observed"},
+        {"policy-step"}, {"dual_signal": "observed"},
     ),
     "no policy restart": (
         "propd_ppo_linear", [("if m % L == 0:", "if m == 0:")], {"policy-step"}, {},
@@ -238,7 +238,7 @@ LINEAR = {
         [("        at_cap = sum(", INDENT.join([
              "", LSTDS, "Q = np.stack([one['Q'] for one in lstds])",
              "V = np.stack([one['V'] for one in lstds])",
-             "V_fed = dual_feed(feed, V[:, 0] @ initial, utilities)", "at_cap = sum("])[1:])],
+             "V_fed = seen_by_dual(dual_signal, V[:, 0] @ initial, utilities)", "at_cap = sum("])[1:])],
         {"evaluation"}, {},
     ),
     "bonus of the transitions halved": (

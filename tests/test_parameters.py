@@ -164,7 +164,7 @@ def test_practical_needs_no_budgets_and_records_what_it_is():
     assert isinstance(found.evaluation.bonus, BernsteinBonus)
     record = found.record()
     assert record["mode"] == "practical"
-    assert record["dual"]["feed"] == "observed"
+    assert record["dual"]["dual_signal"] == "observed"
     assert record["evaluation"]["bonus"]["kind"] == "BernsteinBonus"
 
 

@@ -94,7 +94,7 @@ def run(
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="Change a constant of the learner: alpha, L, eta, xi, chi, lagged, feed, "
+            help="Change a constant of the learner: alpha, L, eta, xi, chi, lagged, dual_signal, "
             "W, lam, bonus_scale. Recorded. Repeatable.",
         ),
     ] = None,

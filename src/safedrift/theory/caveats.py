@@ -103,8 +103,8 @@ def _on_learner(s: Setting, found: Parameters, quantity: str) -> tuple[str, ...]
         ),
         f"bonus_scale = {scale:g}: the bonus is no confidence bound": scale < 1,
         f"lam = {part.lam:g}: the proofs take lambda = 1": part.lam != 1,
-        f"the dual is fed with {dual.feed!r} utilities, the proofs with V_g^m": (
-            dual.feed != "optimistic"
+        f"the dual is fed with {dual.dual_signal!r} utilities, the proofs with V_g^m": (
+            dual.dual_signal != "optimistic"
         ),
         "b_m meets V_g^(m-1) in the dual step and b_m drifts (errata E5)": (
             not dual.lagged and s.budgets.b > 0

@@ -54,7 +54,7 @@ class DualStep:
     ----------
     lagged
         False pairs b_m with V_g^{m-1} as printed; True pairs b_{m-1} with V_g^{m-1} (E5).
-    feed
+    dual_signal
         "optimistic" feeds the dual V_g with bonus as in the paper; "plain" the same estimate
         without bonus (counts: unvisited pairs at their cap; least squares: the ridge estimate, 0
         in an empty window); "observed" the utility the episode really had, an unbiased sample of
@@ -65,7 +65,7 @@ class DualStep:
     xi: float
     chi: float
     lagged: bool = False
-    feed: str = "optimistic"
+    dual_signal: str = "optimistic"
 
     def __post_init__(self) -> None:
         for name in ("eta", "xi"):
@@ -73,7 +73,7 @@ class DualStep:
             if not 0 <= value <= MOST:
                 _check.fail(name, f"in [0, {MOST:g}]", value)
         _check.positive("chi", self.chi, infinite=True)
-        _check.choice("feed", self.feed, tuple(DUAL_SIGNALS))
+        _check.choice("dual_signal", self.dual_signal, tuple(DUAL_SIGNALS))
         _check.kind("lagged", self.lagged, bool)
 
 
@@ -249,7 +249,7 @@ def _steps(improvement: MirrorStep, dual: DualStep) -> dict[str, Any]:
         "xi": float(dual.xi),
         "chi": float(dual.chi),
         "lagged": bool(dual.lagged),
-        "dual_signal": DUAL_SIGNALS[dual.feed],
+        "dual_signal": DUAL_SIGNALS[dual.dual_signal],
     }
 
 

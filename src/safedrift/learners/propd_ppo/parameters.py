@@ -206,5 +206,5 @@ def practical_steps(
     M = sizes.M
     L, W = (as_period(measured[name] * M ** (2 / 3), M) for name in ("L", "W"))
     xi = 1e-3 if np.isinf(chi) else 0.0
-    dual = DualStep(measured["eta"], xi, chi, lagged=True, feed="observed")
+    dual = DualStep(measured["eta"], xi, chi, lagged=True, dual_signal="observed")
     return MirrorStep(measured["alpha"], L), dual, W, measured["lam"]

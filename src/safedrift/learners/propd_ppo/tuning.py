@@ -20,7 +20,7 @@ from safedrift.learners.propd_ppo.tabular_theorems import check_rho, theorem3, t
 
 __all__ = ["OVERRIDES", "tune"]
 
-OVERRIDES = ("alpha", "L", "eta", "xi", "chi", "lagged", "feed", "W", "lam", "bonus_scale")
+OVERRIDES = ("alpha", "L", "eta", "xi", "chi", "lagged", "dual_signal", "W", "lam", "bonus_scale")
 
 
 def tune(
@@ -42,7 +42,7 @@ def tune(
     dimensions
         Of the features, for the linear-kernel setting (Theorems 1 and 2); None is the tabular one.
     overrides
-        Any of alpha, L, eta, xi, chi, lagged, feed, W, lam, and bonus_scale (a factor on the
+        Any of alpha, L, eta, xi, chi, lagged, dual_signal, W, lam, and bonus_scale (a factor on the
         bonus). They are recorded.
     """
     _check.choice("mode", mode, MODES)
