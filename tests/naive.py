@@ -515,7 +515,7 @@ def audit(
     M, H, S, A = policies.shape
     K = mus.shape[1]
     logit, mu, fed, b_before = np.zeros((H, S, A)), np.zeros(K), np.zeros(K), np.zeros(K)
-    episodes, d_before, d_block = [], None, None
+    episodes, d_before, d_block, weighted = [], None, None, None
     for m in range(M):
         P, signals = worlds[m]
         pi, path = policies[m], (np.arange(H), states[m], actions[m])
@@ -587,7 +587,7 @@ def audit(
 
 
 def mirror_loss(pi, new, Q, alpha):
-    """max over states and comparators π* of ⟨Q, π* - π⟩ - (D(π*|π) - D(π*|π'))/α, (H,), not below 0.
+    """Largest ⟨Q, π* - π⟩ - (D(π*|π) - D(π*|π'))/α over states and π*, (H,), not below 0.
 
     It is linear in π*, so comparators that always take one action are enough; those of which the
     logarithm has no digits left are not asked.
@@ -982,7 +982,16 @@ def shapes(p, outcomes):
 
 def signal_bets(past, here, mean):
     """name -> (probability of 0, of 1) that a bettor on a noisy signal believes in, or None."""
-    names = ("copied", "last pair", "last world", "first world", "average", "earlier", "high", "low")
+    names = (
+        "copied",
+        "last pair",
+        "last world",
+        "first world",
+        "average",
+        "earlier",
+        "high",
+        "low",
+    )
     if here is None:
         return dict.fromkeys(names)
     chances = [*(past or [None] * 4), *here, mean + mean * (1 - mean), mean - mean * (1 - mean)]

@@ -12,7 +12,7 @@ __all__ = ["LEMMA_STYLE", "lemmas"]
 _MARKS = {
     "holds": "good",
     "fails": "bad",
-    "fails as printed, holds as repaired": "mended",
+    "fails as printed, holds as repaired": "repaired",
     "holds as printed, fails as repaired": "bad",
     "does not apply": "idle",
 }
@@ -28,7 +28,9 @@ def lemmas(found: Certificates) -> str:
         "Inequalities: slack, right side minus left side; the smallest one, its place (episode m, "
         "step h, state x, action a, from 0), and where there is one per episode, the quartiles of "
         "the smallest slacks. Statements with probability 1 − p speak of an event: it occurred on "
-        "this run or it did not.</p>\n"
+        "this run or it did not. Statistics: log(1/false alarm) minus the largest log wealth of "
+        "bets against the run; an honest run fails with the false-alarm probability at most "
+        f"({found.info.get('false_alarm', 0):g}).</p>\n"
         f"{table(head, rows, 'lemmas')}\n</section>"
     )
 
@@ -49,18 +51,18 @@ def _result(c: Certificate) -> str:
 def _form(form: Form | None, c: Certificate) -> str:
     if form is None:
         return ""
-    told = [f"<b>{_number(form.slack)}</b>"]
+    lines = [f"<b>{_number(form.slack)}</b>"]
     if form.left is not None and form.right is not None:
-        told.append(f"{_number(form.left)} {'=' if c.kind == 'identity' else '≤'} "
-                    f"{_number(form.right)}")  # fmt: skip
+        sign = "=" if c.kind == "identity" else "≤"
+        lines.append(f"{_number(form.left)} {sign} {_number(form.right)}")
     if form.place.m is not None:
         names = zip(("m", "h", "x", "a"), form.place, strict=True)
-        told.append(", ".join(f"{name} = {at:,}" for name, at in names if at is not None))
+        lines.append(", ".join(f"{name} = {at:,}" for name, at in names if at is not None))
     if form.quantiles is not None:
-        told.append("quartiles " + ", ".join(map(_number, form.quantiles[1:4])))
+        lines.append("quartiles " + ", ".join(map(_number, form.quantiles[1:4])))
     if form.share > 0:
-        told.append(f"fails at {100 * form.share:.2g}% of the places")
-    return "<br>".join(told)
+        lines.append(f"fails at {100 * form.share:.2g}% of the places")
+    return "<br>".join(lines)
 
 
 def _number(value: float) -> str:
@@ -74,10 +76,10 @@ LEMMA_STYLE = """
 .lemmas td:nth-child(n+3) { font-size: 0.85rem; font-variant-numeric: tabular-nums; }
 .lemmas code { color: #555; font-size: 0.85em; }
 .maths { font-family: Georgia, "Times New Roman", serif; }
-.good, .bad, .mended, .idle { border-radius: 3px; padding: 0.1rem 0.4rem; }
+.good, .bad, .repaired, .idle { border-radius: 3px; padding: 0.1rem 0.4rem; }
 .good { background: #e3f4ec; color: #00563f; }
 .bad { background: #fbe5d8; color: #8a3300; font-weight: 600; }
-.mended { background: #fff3cf; color: #6b5000; }
+.repaired { background: #fff3cf; color: #6b5000; }
 .idle { background: #f0f1f3; color: #555; }
 sup { font-size: 0.75em; line-height: 0; }
 """

@@ -16,7 +16,9 @@ from safedrift.theory.bound_terms import Constants, Setting
 __all__ = ["bonus_constant", "caveats_of"]
 
 
-def caveats_of(s: Setting, found: Parameters, knowledge: Knowledge, quantity: str) -> tuple[str, ...]:
+def caveats_of(
+    s: Setting, found: Parameters, knowledge: Knowledge, quantity: str
+) -> tuple[str, ...]:
     """Reasons why DR or CV need not be below the bound, one sentence each."""
     against = (*_on_form(s, quantity), *_on_constants(s, found, quantity))
     against += _on_learner(s, found, quantity)

@@ -14,7 +14,6 @@ import numpy as np
 from safedrift.kernels.audit import memory as kernels
 from safedrift.kernels.audit.memory import (
     BLOCK_STEP,
-    ESTIMATE,
     IOTA_OPTIMAL,
     IOTA_PATH,
     MARTINGALE,
