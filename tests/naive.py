@@ -593,7 +593,7 @@ def audit(
 
 
 def mirror_loss(pi, new, Q, alpha):
-    """max over states and comparators of ⟨Q, π* - π⟩ - (D(π*|π) - D(π*|π'))/α, (H,), not below 0.
+    """Largest ⟨Q, π* - π⟩ - (D(π*|π) - D(π*|π'))/α over states and π*, (H,), not below 0.
 
     It is linear in π*, so comparators that always take one action are enough; those of which the
     logarithm has no digits left are not asked.

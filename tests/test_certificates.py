@@ -12,9 +12,9 @@ import naive
 import safedrift as sd
 from builders import (
     BUDGETS,
-    SIGNALS,
     IDENTITIES,
     LIVELY,
+    SIGNALS,
     audited,
     box_world,
     broken_identities,
@@ -138,7 +138,10 @@ def naive_audit(world, agent, script):
              for norm in ("l2", "l1")} | {n: changes[n] for n in ("P_l2", "P_l1")}  # fmt: skip
     told = {name: getattr(s, name) for name in ("alpha", "L", "eta", "xi", "chi", "lagged", "W",
                                                 "lam", "LV")}  # fmt: skip
-    told |= {"dual_signal": SIGNALS[s.dual_signal], "local": isinstance(agent.knowledge, sd.LocalBudgets)}
+    told |= {
+        "dual_signal": SIGNALS[s.dual_signal],
+        "local": isinstance(agent.knowledge, sd.LocalBudgets),
+    }
     if agent.features is not None:
         psi, phi = dense_features(world)
         names = ("beta", "beta_r", "spread_P", "spread_g")

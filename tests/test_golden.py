@@ -51,7 +51,9 @@ def each_mode(kind, name):
 def each_signal(kind, name, L, W, measure_every=1):
     world = world_of(name)
     for noisy, signal in itertools.product((False, True), SIGNALS):
-        agent = sd.PROPDPPO.for_problem(world, sd.Slater(0.2), noisy=noisy, dual_signal=signal, L=L, W=W)
+        agent = sd.PROPDPPO.for_problem(
+            world, sd.Slater(0.2), noisy=noisy, dual_signal=signal, L=L, W=W
+        )
         run = sd.simulate(world, agent, seed=5, noisy=noisy, measure_every=measure_every)
         yield f"{kind}/{name}/noisy{noisy}-{signal}", run
 

@@ -42,7 +42,9 @@ def test_agrees_with_twin_in_every_drift(drift, knowledge, mode):
 @pytest.mark.parametrize(("L", "W"), [(1, 1), (7, 100), (100, 7), (100, 100), (5, 20), (20, 5)])
 def test_agrees_with_twin_for_every_dual_signal_and_restart_pattern(dual_signal, L, W):
     world = small_world(M=100, S=6, A=2, H=4, drift="random_walk", seed=1)
-    agent = build(world, "slater", "practical", L=L, W=W, alpha=0.5, eta=0.3, dual_signal=dual_signal)
+    agent = build(
+        world, "slater", "practical", L=L, W=W, alpha=0.5, eta=0.3, dual_signal=dual_signal
+    )
     assert_agrees_with_twin(world, agent)
 
 
@@ -95,7 +97,9 @@ def test_agrees_with_twin_everywhere(
 @pytest.mark.parametrize("dual_signal", SIGNALS)
 def test_own_loop_and_simulation_are_bit_identical(noisy, dual_signal):
     world = small_world(M=200, S=5, A=3, H=4, K=2, drift="linear", seed=7)
-    agent = build(world, "slater", "practical", L=60, W=90, alpha=0.4, eta=0.3, dual_signal=dual_signal)
+    agent = build(
+        world, "slater", "practical", L=60, W=90, alpha=0.4, eta=0.3, dual_signal=dual_signal
+    )
     run = sd.simulate(world, agent, seed=11, noisy=noisy)
     for m, (policy, mu, estimates, observed) in enumerate(own_loop(world, agent, 11, noisy)):
         assert mu.tolist() == run.trace["mu"][m].tolist()

@@ -51,7 +51,9 @@ def test_agrees_with_twin_for_every_kind_of_features(features, rewards):
 @pytest.mark.parametrize(("W", "L"), [(1, 1), (30, 30), (7, 3), (3, 7), (10, 10), (30, 4)])
 def test_agrees_with_twin_for_every_dual_signal_and_restart_pattern(dual_signal, W, L):
     world = linear_world(K=2, H=4)
-    assert_agrees_with_linear_twin(world, build(world, W=W, L=L, dual_signal=dual_signal, lagged=W > L))
+    assert_agrees_with_linear_twin(
+        world, build(world, W=W, L=L, dual_signal=dual_signal, lagged=W > L)
+    )
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -115,7 +117,15 @@ def test_agrees_with_twin_everywhere(
     except ValueError:  # utilities so small that no threshold leaves a gap
         reject()
     agent = build(
-        world, knowledge, mode, W=W, L=L, dual_signal=dual_signal, lagged=lagged, lam=lam, bonus_scale=scale
+        world,
+        knowledge,
+        mode,
+        W=W,
+        L=L,
+        dual_signal=dual_signal,
+        lagged=lagged,
+        lam=lam,
+        bonus_scale=scale,
     )
     assert_agrees_with_linear_twin(world, agent, seed=seed)
 

@@ -39,7 +39,11 @@ def test_theorem1_as_printed():
     assert found.improvement.L == 57  # 512 / 9 = 56.9
     assert found.dual.eta == pytest.approx(1 / 64)
     assert found.dual.xi == pytest.approx(2 * 2 * 3 / 64)
-    assert (found.dual.chi, found.dual.lagged, found.dual.dual_signal) == (np.inf, False, "optimistic")
+    assert (found.dual.chi, found.dual.lagged, found.dual.dual_signal) == (
+        np.inf,
+        False,
+        "optimistic",
+    )
     part = found.evaluation
     assert (part.W, part.lam) == (8, 1.0)  # 1/2 · 1/2 · 64 · 1/2
     # 7 changes inside a block of 8, 2 steps: B_P,E = 0.014, B_g,E = 0.028;
@@ -517,12 +521,23 @@ def test_a_formula_that_rounds_to_two_holds_data():
 
 
 def test_overrides_are_applied_recorded_and_the_remarks_follow():
-    chosen = {"alpha": 0.3, "W": 500, "lam": 0.5, "bonus_scale": 0.1, "L": 40, "dual_signal": "plain"}
+    chosen = {
+        "alpha": 0.3,
+        "W": 500,
+        "lam": 0.5,
+        "bonus_scale": 0.1,
+        "L": 40,
+        "dual_signal": "plain",
+    }
     plain = tune(FIVE, sd.LocalBudgets(1e-6), STILL, mode="printed", dimensions=EIGHT)
     found = tune(
         FIVE, sd.LocalBudgets(1e-6), STILL, mode="printed", dimensions=EIGHT, overrides=chosen
     )
-    assert (found.improvement.alpha, found.improvement.L, found.dual.dual_signal) == (0.3, 40, "plain")
+    assert (found.improvement.alpha, found.improvement.L, found.dual.dual_signal) == (
+        0.3,
+        40,
+        "plain",
+    )
     assert (found.evaluation.W, found.evaluation.lam) == (500, 0.5)
     beta = 0.1 * np.sqrt(200 * np.log(8 * 500 / 0.05))
     np.testing.assert_allclose(found.evaluation.beta, beta)

@@ -311,6 +311,14 @@ ENDS = "        return states, actions, rewards, utilities"
 WORLD = "P, r, g, initial = at(m)"
 YESTERDAY = "_, r, g, _ = at(max(m - 1, 0))"
 
+REPEATS = [
+    (WORLD, WORLD + "; old = getattr(play, 'seen', None)"),
+    (
+        ENDS,
+        "        play.seen, rewards = rewards, (rewards if old is None else old)\n" + ENDS,
+    ),
+]
+
 # name: what is done to the draws, the identities and statistics that must fail; whether it is
 # noisy. `returns` may fail besides: they follow from all the others.
 DRAWS = {
@@ -349,15 +357,11 @@ DRAWS = {
         [(SEES, YESTERDAY + "; " + SEES)], {"observations"}, set(), False,
     ),
     "rewards that were seen in the episode before": (
-        [(WORLD, WORLD + "; old = getattr(play, 'seen', None)"),
-         (ENDS, "        play.seen = rewards" + ENDS[7:].replace(
-             "return", "\n        return").replace("rewards,", "rewards if old is None else old,"))],
+        REPEATS,
         {"observations"}, set(), False,
     ),
     "noisy rewards that were seen in the episode before": (
-        [(WORLD, WORLD + "; old = getattr(play, 'seen', None)"),
-         (ENDS, "        play.seen = rewards" + ENDS[7:].replace(
-             "return", "\n        return").replace("rewards,", "rewards if old is None else old,"))],
+        REPEATS,
         set(), {"signal-statistics"}, True,
     ),
     "noisy rewards of another action": (

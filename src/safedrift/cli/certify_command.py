@@ -86,7 +86,7 @@ def certify(
             sys.stdout.write(record + "\n")
         else:
             _print_certificates(found, page, explain)
-    if not found.identities_hold:
+    if not (found.identities_hold and found.statistics_hold):
         raise typer.Exit(1)
 
 
@@ -122,6 +122,10 @@ def _print_certificates(found: Certificates, page: Path, explain: bool) -> None:
     console.print(f"\n{found.summary}", markup=False, highlight=False)
     if not found.identities_hold:
         console.print("\nAn identity fails: this learner is not the paper's.", style="bold red")
+    if not found.statistics_hold:
+        console.print(
+            "\nA statistic fails: this run did not draw what it reports.", style="bold red"
+        )
     console.print(f"\nLook at {page}", markup=False, highlight=False, soft_wrap=True)
 
 

@@ -24,11 +24,13 @@ def lemma_section(found: Certificates) -> str:
     rows = [(_statement(c), _result(c), _form(c.printed, c), _form(c.repaired, c)) for c in found]
     return (
         '<section>\n<h2 id="lemmas">The paper\'s lemmas on this run</h2>\n'
-        f'<p class="quiet">{escape(found.summary)} For identities: the largest relative residual. '
-        "For inequalities: the smallest slack (right side minus left side) and where it occurs "
-        "(episode m, step h, state x, action a, counted from 0); where there is a slack per "
-        "episode, also the quartiles. A statement with probability 1 − p is about an event, which "
-        "occurred in this run or did not.</p>\n"
+        f'<p class="quiet">{escape(found.summary)} Identities: largest residual, relative. '
+        "Inequalities: slack, right side minus left side; the smallest one, its place (episode m, "
+        "step h, state x, action a, from 0), and where there is one per episode, the quartiles of "
+        "the smallest slacks. Statements with probability 1 − p speak of an event: it occurred on "
+        "this run or it did not. Statistics: log(1/false alarm) minus the largest log wealth of "
+        "bets against the run; an honest run fails with the false-alarm probability at most "
+        f"({found.info.get('false_alarm', 0):g}).</p>\n"
         f"{table(head, rows, 'lemmas')}\n</section>"
     )
 
@@ -51,8 +53,8 @@ def _form(form: Form | None, c: Certificate) -> str:
         return ""
     lines = [f"<b>{_number(form.slack)}</b>"]
     if form.left is not None and form.right is not None:
-        lines.append(f"{_number(form.left)} {'=' if c.kind == 'identity' else '≤'} "
-                    f"{_number(form.right)}")  # fmt: skip
+        sign = "=" if c.kind == "identity" else "≤"
+        lines.append(f"{_number(form.left)} {sign} {_number(form.right)}")
     if form.place.m is not None:
         names = zip(("m", "h", "x", "a"), form.place, strict=True)
         lines.append(", ".join(f"{name} = {at:,}" for name, at in names if at is not None))

@@ -124,7 +124,7 @@ class Audit:
     # ------------------------------------------------------------ episodes
 
     def add_episodes(self, script: kernels.Transcript) -> FloatArray:
-        """Check the transcript of the next B episodes; return exact values (B, 1+K) of policies."""
+        """Check the next B episodes; returns the exact values (B, 1+K) of their policies."""
         script = self._checked(script)
         B = script.mu.shape[0]
         episodes = np.arange(self.done, self.done + B)

@@ -64,8 +64,9 @@ class Form:
 class Certificate:
     """One statement of the paper, checked on one run.
 
-    `kind` is "identity", "inequality", "probability", "statistic" or "algebra". `printed` is None
-    where the statement does not apply, `repaired` where the paper's needs no repair.
+    `kind` is "identity", "inequality", "probability", "statistic" or "algebra".
+    `printed` is None where the statement does not apply, `repaired` where the paper's needs no
+    repair.
     """
 
     id: str

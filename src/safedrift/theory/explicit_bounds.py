@@ -1,6 +1,6 @@
 """Right-hand sides of Theorems 1 to 4 before Õ, term by term.
 
-A bound on DR(M) or CV(M) says nothing while it is at least H·M, which both never exceed. `bounds`
+A bound on DR(M) or CV(M) is vacuous while it is at least H·M, which both never exceed. `bounds`
 evaluates the last explicit inequality of each proof at the parameters of a learner, term by term
 (`safedrift.theory.bound_terms` has the formulas). `safedrift.theory.rates` has the Õ expressions.
 
@@ -168,10 +168,10 @@ def table(bound: Bound) -> list[Row]:
         else:
             share = term.value / total if total > 0 else 0.0
         rows.append(Row(term.name, term.value, share, term.formula))
-    said = "says nothing" if bound.vacuous else "says something"
+    verdict = "vacuous" if bound.vacuous else "non-vacuous"
     return [
         *rows,
-        Row("total", total, 1.0, f"{bound.theorem}, {bound.quantity}, {bound.form}: {said}"),
+        Row("total", total, 1.0, f"{bound.theorem}, {bound.quantity}, {bound.form}: {verdict}"),
         Row("ceiling", bound.ceiling, bound.ceiling / total if total > 0 else math.inf, "H M"),
     ]
 

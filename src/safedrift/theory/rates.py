@@ -1,4 +1,4 @@
-"""The Õ rates of Theorems 1 to 4, and the number of episodes from which a bound says something."""
+"""The Õ rates of Theorems 1 to 4, and the number of episodes from which a bound is non-vacuous."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def crossover(
 
     `sizes.M` is not used. Budgets are held fixed while M grows. At each M the parameters are the
     theorem's printed ones, in either form; L and W are clipped to [1, M] and not rounded. M is
-    doubled until the bound says something and then found by bisection, to one episode or nine
+    doubled until the bound is non-vacuous and then found by bisection, to one episode or nine
     digits.
     """
     check_problem(sizes, knowledge, budgets, dimensions)
@@ -90,19 +90,19 @@ def crossover(
     _check_rho(rho)
     _check.positive("limit", limit, upper=1e100)
 
-    def says_something(M: float) -> bool:
+    def non_vacuous(M: float) -> bool:
         steps = printed_steps(M, sizes, knowledge, budgets, dimensions, rho)
         setting = setting_of(M, sizes, knowledge, budgets, steps, dimensions, form, p, constants)
         return sum(term.value for term in terms_of(setting, quantity)) < sizes.H * M
 
     low, high = 0.0, 1.0
-    while not says_something(high):
+    while not non_vacuous(high):
         low, high = high, 2 * high
         if low > limit:
             return math.inf
     while high - low > max(1.0, 1e-9 * high):
         middle = math.floor((low + high) / 2)
-        low, high = (low, middle) if says_something(middle) else (middle, high)
+        low, high = (low, middle) if non_vacuous(middle) else (middle, high)
     return high if high <= limit else math.inf
 
 

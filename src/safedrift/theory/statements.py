@@ -143,7 +143,7 @@ STATEMENTS: dict[str, Statement] = {
     # Single steps.
     "one-step-descent": Statement(
         "One-step descent lemma",
-        "what a mirror step between two recorded policies loses at a state, against any comparator",
+        "what a mirror step between recorded policies loses at one state, against any comparator",
         "⟨Q, π* - π⟩ - (D(π*|π) - D(π*|π'))/α ≤ α (1+μ)² H²/2; sharp α (1+μ)² (H-h+1)²/8",
         INEQUALITY,
         "E3",

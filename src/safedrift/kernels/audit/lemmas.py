@@ -178,9 +178,8 @@ def check_mirror_step(i, settings, script, ledger, out):
     for h in range(H):
         gap, at = 0.0, 0
         for s in range(S):
-            here = descent_gap(
-                alpha, ledger.policy[h, s], script.policies[i, h, s], ledger.step[h, s]
-            )
+            new = script.policies[i, h, s]
+            here = descent_gap(alpha, ledger.policy[h, s], new, ledger.step[h, s])
             if not here <= gap:
                 gap, at = here, s
         most = float(H - h)

@@ -74,7 +74,7 @@ class Transcript(NamedTuple):
     """What a learner did in B consecutive episodes."""
 
     policies: FloatArray  # (B, H, S, A)
-    q: FloatArray  # (B, C, H, S, A) reward, K utilities, K utilities without bonus if so fed
+    q: FloatArray  # (B, C, H, S, A) reward, K utilities, and K without bonus if the dual uses those
     v_start: FloatArray  # (B, C) V^m at the initial distribution
     mu: FloatArray  # (B, K) after the dual step
     states: NDArray[np.int64]  # (B, H)
@@ -106,9 +106,7 @@ class Ledger(NamedTuple):
     price: FloatArray  # (1,) and its 1 + Σ_k μ_k
     visits: FloatArray  # (H, S, A)
     last: NDArray[np.int64]  # (H, S, A) the successor seen last
-    seen: NDArray[
-        np.int64
-    ]  # (H, S, A) how many different successors were seen: entries order[row + j]
+    seen: NDArray[np.int64]  # (H, S, A) how many successors, at entries order[row + j]
     order: NDArray[np.int64]  # (entries,)
     counts: FloatArray  # (entries,) visits of each successor, in the order of the world's lists
     signal_sums: FloatArray  # (1+K, H, S, A)
