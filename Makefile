@@ -6,16 +6,19 @@ INSTALL := -m pip install --quiet --disable-pip-version-check
 CONSTRAINTS ?= --constraint constraints.txt
 SCRATCH := build/newest
 
-.PHONY: demo test check docs bench studies constraints clean
+.PHONY: demo test test-all check docs bench studies constraints clean
 
 demo: .venv/ready  ## run PROPD-PPO in the drifting maze and leave a page to look at
 	$(BIN)/safedrift run maze --episodes 20000 --out demo --force
 
-test: .venv/ready  ## ruff, mypy and all tests
+test: .venv/ready  ## ruff, mypy and the tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pytest -n auto
+
+test-all: .venv/ready  ## the slow tests too, and an audit of every simulation that a test makes
+	$(BIN)/pytest -n auto -m '' --audit
 
 check: .venv/ready  ## ruff and mypy only, fixing what ruff can fix
 	$(BIN)/ruff check --fix .

@@ -168,8 +168,8 @@ def differences(theta):
     return np.diff(theta, axis=0, prepend=theta[:1])
 
 
-# world, knowledge, mode, dual_signal, K, noise, drift, W, factor on the bonus. With a small bonus and a
-# short window both sides of every bound are within reach.
+# world, knowledge, mode, dual signal, K, noise, drift, W, factor on the bonus. With a small bonus
+# and a short window both sides of every bound are within reach.
 TWINS = [
     ("tabular", "slater", "repaired", "optimistic", 1, False, "abrupt", 9, 0.05),
     ("tabular", "slater", "practical", "plain", 2, True, "linear", 9, 1.0),
@@ -256,8 +256,8 @@ def test_tests_of_the_draws_agree_with_their_twin(case, shape):
 def test_both_sides_of_the_lemmas_on_runs_agree_with_the_twin(case, lagged):
     kind, knowledge, mode, dual_signal, K, noisy, drift, W, scale = case
     world = world_of(kind, M=24, K=K, drift=drift, start=START if noisy else None)
-    agent = build(world, knowledge, mode, dual_signal=dual_signal, L=7, W=W, bonus_scale=scale, lagged=lagged,
-                  xi=0.3)  # fmt: skip
+    chosen = {"dual_signal": dual_signal, "lagged": lagged, "xi": 0.3}
+    agent = build(world, knowledge, mode, L=7, W=W, bonus_scale=scale, **chosen)
     found, script = played(world, agent, 1, noisy)
     twin = naive_audit(world, agent, script)
     for id, name in SHARES.items():

@@ -1,4 +1,4 @@
-"""The contract suite: every learner keeps the protocol, and broken ones are told which rule they break."""
+"""The contract suite: learners that keep the protocol, and broken ones, named by the rule."""
 
 import re
 from pathlib import Path

@@ -228,8 +228,8 @@ def test_agrees_with_twin_everywhere(
     world = small_world(M=M, H=H, S=S, A=A, K=K, drift=drift, seed=seed)
     alpha, eta, lam, scale = steps
     agent = build(
-        world, forgetting, mode, alpha=alpha, eta=eta, lam=lam, bonus_scale=scale, dual_signal=dual_signal,
-        lagged=lagged,
+        world, forgetting, mode, alpha=alpha, eta=eta, lam=lam, bonus_scale=scale,
+        dual_signal=dual_signal, lagged=lagged,
     )  # fmt: skip
     assert_agrees_with_twin(world, agent, seed, noisy)
 

@@ -238,7 +238,8 @@ LINEAR = {
         [("        at_cap = sum(", INDENT.join([
              "", LSTDS, "Q = np.stack([one['Q'] for one in lstds])",
              "V = np.stack([one['V'] for one in lstds])",
-             "V_fed = seen_by_dual(dual_signal, V[:, 0] @ initial, utilities)", "at_cap = sum("])[1:])],
+             "V_fed = seen_by_dual(dual_signal, V[:, 0] @ initial, utilities)",
+             "at_cap = sum("])[1:])],
         {"evaluation"}, {},
     ),
     "bonus of the transitions halved": (

@@ -159,7 +159,7 @@ class PROPDPPO:
         forgetting
             By default the paper's periodic restarts.
         **overrides
-            alpha, L, eta, xi, chi, lagged, dual_signal, W, lam, bonus_scale; recorded in the result.
+            alpha, L, eta, xi, chi, lagged, dual_signal, W, lam, bonus_scale; results record them.
         """
         for name in (*Sizes._fields, "initial"):
             if not hasattr(world, name):
