@@ -229,11 +229,11 @@ RULES = {
     "ignores u": "acting: expected the same action for the same u",
     "policies that are no distributions": "policies: expected distributions",
     "policies of another shape": "policies: expected shape",
-    "fresh keeps what was learnt": "seeding: expected fresh to have nothing learnt",
+    "fresh keeps what was learnt": "seeding: expected",
     "restore forgets": "checkpoints: expected the policies of an uninterrupted learner",
     "restore keeps the arrays it was given": "checkpoints: expected the policies",
     "restore loses the generator": "checkpoints: expected the generator's state",
-    "a state that is not arrays": "checkpoints: expected state",
+    "a state that is not arrays": "checkpoints: expected numbers in state",
     "settings that are not plain data": "settings: expected plain data",
     "trusts any input": "bad input: expected ValueError or TypeError for",
     "a trace that depends on other learners": "simulation: expected the same numbers",
@@ -301,6 +301,6 @@ def test_a_run_of_a_learner_without_trace_has_a_page(guide, tmp_path):
     plain.fresh = lambda self, seed=0: plain(self.sizes, seed=seed)
     run = sd.simulate(world, plain(sizes_of(world)))
     assert run.trace == {}
-    assert "Multiplier" not in run.report(tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "<h2>Multiplier" not in run.report(tmp_path / "page.html").read_text(encoding="utf-8")
     run.to_parquet(tmp_path / "run.parquet")
     assert sd.Run.from_parquet(tmp_path / "run.parquet").trace == {}

@@ -238,15 +238,15 @@ def _check_checkpoints(world: DriftingWorld, learner: Learner) -> None:
         _equal(one[1], other[1]),
         "checkpoints", "the trace of an uninterrupted learner after restore", "another",
     )  # fmt: skip
-    last = [[x.begin_episode(world.thresholds[0]), x.act(0, 0)][1] for x in _twins(learner)]
-    _require(last[0] == last[1], "checkpoints", "the generator's state to be kept", "other actions")
-
-
-def _twins(learner: Learner) -> tuple[Learner, Learner]:
-    """A learner that has drawn numbers of its own, and one restored from its state."""
-    one, other = learner.fresh(_SEED), learner.fresh(_SEED + 1)
-    other.restore(_stored(one.state()))
-    return one, other
+    one_more, other_more = learner.fresh(_SEED), learner.fresh(_SEED + 1)
+    other_more.restore(_stored(one_more.state()))
+    drawn = []
+    for x in (one_more, other_more):
+        x.begin_episode(world.thresholds[0])
+        drawn.append([int(x.act(h, s)) for _ in range(20) for h, s in np.ndindex(world.H, world.S)])
+    _require(
+        drawn[0] == drawn[1], "checkpoints", "the generator's state to be kept", "other actions"
+    )
 
 
 def _stored(state: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
@@ -303,7 +303,10 @@ def _ending(thresholds: FloatArray, episode: Trajectory) -> Callable[[Learner], 
 
 
 def _state(learner: Learner) -> dict[str, NDArray[Any]]:
-    return {name: np.array(values) for name, values in learner.state().items()}
+    found = {name: np.array(values) for name, values in learner.state().items()}
+    for name, values in found.items():
+        _require(values.dtype != object, "checkpoints", f"numbers in state()[{name!r}]", "objects")
+    return found
 
 
 def _equal(one: Mapping[str, NDArray[Any]], other: Mapping[str, NDArray[Any]]) -> bool:
