@@ -10,7 +10,7 @@ from gymnasium import spaces
 import safedrift as sd
 from builders import small_world
 from safedrift import _check
-from safedrift.adapters.gymnasium_worlds import play_episode
+from safedrift.adapters.gymnasium_worlds import EnvironmentStepper
 from safedrift.adapters.toy_text import from_table
 from safedrift.learners.propd_ppo import Dimensions, tune
 
@@ -69,15 +69,20 @@ def test_environments(call, error, sentence):
         call()
 
 
+def first_step(world):
+    stepper, nothing = EnvironmentStepper(world), np.empty(0)
+    stepper.signals(0, 0, stepper.first(0, nothing), 0, nothing)
+
+
 @pytest.mark.parametrize("text", ["high", "0.5", ["0.5"], b"1", None])
 def test_text_is_no_utility_and_no_cost(text):
     world = environment(utility=lambda t: text)
     name = "utility(...) of episode 0, step 0"
     with refused(TypeError, f"{name} must be in [0, 1]; got {text!r}"):
-        play_episode(world, 0, lambda h, x: 0)
+        first_step(world)
     world = environment(env=OneState({"cost": text}), utility=None)
     with refused(TypeError, f"info['cost'] must be in [0, 1], or utility given; got {text!r}"):
-        play_episode(world, 0, lambda h, x: 0)
+        first_step(world)
 
 
 @pytest.mark.parametrize(

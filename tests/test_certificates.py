@@ -21,6 +21,7 @@ from builders import (
     build_linear,
     dense_features,
     linear_settings,
+    periods,
     small_world,
     twin_transcript,
 )
@@ -136,8 +137,8 @@ def naive_audit(world, agent, script):
                                for m, (P, c) in enumerate(worlds)])  # fmt: skip
     drift = {f"c_{norm}": np.concatenate([changes[f"r_{norm}"][:, None], changes[f"g_{norm}"]], 1)
              for norm in ("l2", "l1")} | {n: changes[n] for n in ("P_l2", "P_l1")}  # fmt: skip
-    told = {name: getattr(s, name) for name in ("alpha", "L", "eta", "xi", "chi", "lagged", "W",
-                                                "lam", "LV")}  # fmt: skip
+    names = ("alpha", "eta", "xi", "chi", "lagged", "lam", "LV")
+    told = {name: getattr(s, name) for name in names} | periods(agent.forgetting)
     told |= {
         "dual_signal": SIGNALS[s.dual_signal],
         "local": isinstance(agent.knowledge, sd.LocalBudgets),
@@ -268,13 +269,14 @@ def test_both_sides_of_the_lemmas_on_runs_agree_with_the_twin(case, lagged):
         shares = [0.0 if form is None else form.share for form in forms]
         np.testing.assert_allclose(shares, broken / np.maximum(places, 1), rtol=1e-12, err_msg=id)
     optima = optimal_policies(world)[0]
-    names = ("alpha", "L", "eta", "xi", "chi", "lagged")
+    names = ("alpha", "eta", "xi", "chi", "lagged")
     sides = naive.audit_sums(
         twin, mu=script.mu, b=world.thresholds, optimum=optima.value,
         multipliers=optima.multipliers, B_P=sd.oracles.variation(world, "l2").P.sum(),
         B_P_l1=sd.oracles.variation(world, "l1").P.sum(), A=world.A,
         norm=1.0 if agent.features is None else np.sqrt(world.d1),
-        told={name: getattr(agent.hyperparameters, name) for name in names},
+        told={name: getattr(agent.hyperparameters, name) for name in names}
+        | {"L": agent.forgetting.L},
     )  # fmt: skip
     bound = world.H / optima.gamma - optima.multipliers.sum(axis=1)
     assert found["multiplier-bound"].printed.slack == pytest.approx(bound.min())
@@ -306,7 +308,9 @@ def mirrored(script, world, agent):
     s, K = agent.hyperparameters, world.K
     log_pi = np.zeros(script.policies.shape[1:])
     for m in range(len(script.mu)):
-        log_pi = naive.improved(np.zeros_like(log_pi) if m % s.L == 0 else log_pi, 0.0)
+        log_pi = naive.improved(
+            np.zeros_like(log_pi) if m % agent.forgetting.L == 0 else log_pi, 0.0
+        )
         script.policies[m] = np.exp(log_pi)
         Q = script.q[m, 0] + np.tensordot(script.mu[m], script.q[m, 1 : 1 + K], axes=1)
         log_pi = log_pi + s.alpha * Q

@@ -2,9 +2,11 @@
 
 import json
 import re
-from dataclasses import fields, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -13,7 +15,8 @@ from builders import BUDGETS, build_linear, dense_weights, linear_world, small_w
 from conftest import rebuilt
 from safedrift.cli import app
 from safedrift.experiments.certification import transcript
-from safedrift.experiments.simulation import play_chunks
+from safedrift.experiments.playing import play_chunks
+from safedrift.kernels.records import make_log
 from safedrift.theory import Audit, Certificates, Constants, bounds, evaluate_certificates
 
 
@@ -78,7 +81,7 @@ def test_a_run_is_certified_from_memory_and_from_its_file(tmp_path, kind, knowle
     assert found.info == directly.info | {"run": run.digest}
     run.to_parquet(tmp_path / "run.parquet")
     again = sd.Run.from_parquet(tmp_path / "run.parquet")
-    assert again.world is None
+    assert again.learner is None
     assert again.certify().record() == found.record()
     assert again.certify(p=0.3).info["p"] == 0.3
 
@@ -92,7 +95,7 @@ def test_a_stored_run_in_a_world_of_ones_own_needs_the_world(tmp_path):
     again = sd.Run.from_parquet(tmp_path / "run.parquet")
     with refused("world must be given to certify a stored run in a world of your own"):
         again.certify()
-    assert again.certify(own).record() == run.certify().record()
+    assert again.certify(own).record() == run.certify(own).record()
 
 
 def test_another_world_or_seed_is_noticed():
@@ -107,21 +110,35 @@ def test_another_world_or_seed_is_noticed():
     with refused("world must be the one of this run, which can then be played again; got "):
         run.certify(poorer)
     with refused("world must be the one of this run"):
-        replace(run, info=run.info | {"seed": 2}).certify()
+        replace(run, manifest=run.manifest.model_copy(update={"seed": 2})).certify()
     with refused("world must be of the run's sizes"):
         run.certify(small_world(M=41))
 
 
 COLUMNS = (
-    "reward", "optimal_reward", "utility", "mu", "optimal_mu", "gamma", "estimated_reward",
-    "estimated_utility", "policy_restart", "window_restart", "at_cap", "observed", "drift_P",
-    "drift_r", "drift_g", "drift_b", "drift_star", "baseline_reward", "baseline_utility",
+    "reward", "optimal_reward", "utility", "trace.mu", "optimal_mu", "gamma",
+    "trace.estimated_reward", "trace.estimated_utility", "trace.policy_restart",
+    "trace.window_restart", "trace.at_cap", "observed", "drift_P", "drift_r", "drift_g", "drift_b",
+    "drift_star", "baseline_reward", "baseline_utility",
 )  # fmt: skip
 
 
-def test_every_column_of_a_run_is_compared():
-    columns = {item.name for item in fields(sd.Run)} - {"info", "world"}
-    assert columns == {*COLUMNS, "episodes", "thresholds"}
+def test_every_column_of_a_run_is_compared(stored_run):
+    assert set(stored_run.run.columns()) == {*COLUMNS, "episodes", "thresholds"}
+
+
+def tampered(run, name, change):
+    """The same run with change(column) in the place of a column."""
+    values = change(np.array(run.columns()[name]))
+    if name.startswith("trace."):
+        return replace(run, trace=run.trace | {name.removeprefix("trace."): values})
+    part = "outcome" if hasattr(run.outcome, name) else "truth"
+    return replace(run, **{part: replace(getattr(run, part), **{name: values})})
+
+
+class Stored(NamedTuple):
+    run: sd.Run
+    world: object  # None where it can be made again from what the run has stored
 
 
 @pytest.fixture(scope="module", params=["tabular", "linear"])
@@ -129,23 +146,28 @@ def stored_run(request):
     """A run in mode repaired, where the multiplier may be 0 throughout, measured now and then."""
     world = small_world(M=21, K=2, drift="random_walk")
     world = world.as_linear_kernel() if request.param == "linear" else world
-    return sd.simulate(world, learner(world, "slater", "repaired"), measure_every=2)
+    run = sd.simulate(world, learner(world, "slater", "repaired"), measure_every=2)
+    return Stored(run, world) if request.param == "linear" else Stored(run, None)
 
 
 @pytest.mark.parametrize("name", COLUMNS)
 def test_a_number_that_was_changed_is_noticed(stored_run, name):
-    changed = np.array(getattr(stored_run, name))
-    changed[7] = ~changed[7] if changed.dtype == bool else changed[7] + 0.01
+    def change(values):
+        values[7] = ~values[7] if values.dtype == bool else values[7] + 0.01
+        return values
+
     with refused(f"world must be the one of this run, which can then be played again; got {name}"):
-        replace(stored_run, **{name: changed}).certify()
+        tampered(stored_run.run, name, change).certify(stored_run.world)
 
 
 @pytest.mark.parametrize("name", ["episodes", "thresholds"])
 def test_episodes_and_thresholds_that_were_changed_are_noticed(stored_run, name):
-    changed = np.array(getattr(stored_run, name))
-    changed[7] += 1 if name == "episodes" else 0.01
+    def change(values):
+        values[7] += 1 if name == "episodes" else 0.01
+        return values
+
     with pytest.raises(ValueError, match=name):
-        replace(stored_run, **{name: changed}).certify()
+        tampered(stored_run.run, name, change).certify(stored_run.world)
 
 
 def test_any_optimal_multiplier_may_be_stored():
@@ -154,9 +176,10 @@ def test_any_optimal_multiplier_may_be_stored():
                           np.full((1, 1, 1, 2), 0.5), [0.5], [1.0])  # fmt: skip
     world = sd.DriftingCMDP([cmdp], np.zeros(6, dtype=int))
     run = sd.simulate(world, learner(world, "slater", "repaired"))
-    assert replace(run, optimal_mu=run.optimal_mu + 3).certify(world).identities_hold
+    more = tampered(run, "optimal_mu", lambda mu: mu + 3)
+    assert more.certify(world).identities_hold
     with refused("world must be the one of this run, which can then be played again; got optimal_"):
-        replace(run, optimal_mu=run.optimal_mu - 3).certify(world)
+        tampered(run, "optimal_mu", lambda mu: mu - 3).certify(world)
 
 
 def test_a_run_measured_now_and_then_is_certified_whole():
@@ -201,7 +224,12 @@ def test_certificates_of_the_theorems_are_the_terms_of_the_bounds(form):
     told = sd.local_budgets(world, "l1")
     agent = sd.PROPDPPO.for_problem(world, told, mode="repaired", budgets=BUDGETS, rho=0.4, W=15)
     audit = Audit(world, agent)
-    for part in play_chunks(world, agent.fresh(1), 1, False, np.arange(60), logged=True):
+    _, H, S, A, K = agent.sizes
+
+    def room(B):
+        return make_log(B, 1 + K, H, S, A, K)
+
+    for part in play_chunks(world, agent.fresh(1), 1, False, np.arange(60), make_log=room):
         audit.add_episodes(transcript(part))
     found = evaluate_certificates(audit)
     least = bounds(agent.sizes, told, audit.budgets, agent.parameters)[0].numbers["C4"]
@@ -302,21 +330,38 @@ def test_certificates_of_another_run_stay_out_of_the_page(folder):
     assert 'id="lemmas"' not in (folder / "report.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"parameters": {}}, {"knowledge": {}}, {"knowledge": "x"}, {"sizes": [1]}, {"seed": "a"},
-        {"noisy": None},
-    ],
-    ids=str,
-)  # fmt: skip
-def test_a_run_with_damaged_settings_is_told(folder, change):
-    run = sd.Run.from_parquet(folder / "run.parquet")
-    replace(run, info=run.info | change).to_parquet(folder / "run.parquet")
+def damage(folder, change):
+    """Change what the manifest of a stored run says."""
+    table = pq.read_table(folder / "run.parquet")
+    manifest = json.loads(table.schema.metadata[b"safedrift"])
+    change(manifest)
+    text = json.dumps(manifest)
+    pq.write_table(table.replace_schema_metadata({"safedrift": text}), folder / "run.parquet")
+
+
+@pytest.mark.parametrize("change", [{"sizes": [1]}, {"seed": "a"}, {"noisy": None}], ids=str)
+def test_a_run_with_a_damaged_manifest_is_refused(folder, change):
+    damage(folder, lambda manifest: manifest.update(change))
     for name in ("certify", "report"):
         done = command(name, folder)
         assert done.exit_code == 2
-        assert "must be a run written by Run.to_parquet" in " ".join(done.stderr.split())
+        (key,) = change
+        sentence = f"must be a run written by safedrift; got one with settings whose '{key}"
+        assert sentence in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"parameters": {}}, {"knowledge": {}}, {"knowledge": "x"}, {"forgetting": {"kind": "x"}}],
+    ids=str,
+)
+def test_a_run_with_damaged_settings_of_its_learner_is_not_certified(folder, change):
+    damage(folder, lambda manifest: manifest["learner"]["settings"].update(change))
+    done = command("certify", folder)
+    assert done.exit_code == 2
+    assert "Traceback" not in done.stderr
+    assert re.search("settings|forgetting", done.stderr)
+    assert command("report", folder).exit_code == 0
 
 
 def test_a_world_on_a_box_is_refused(tmp_path):

@@ -167,7 +167,7 @@ def halves(S, H, told, **overrides):
             bonus_scale=scale,
         )  # fmt: skip
 
-    found = certify(world, agent(0.01 / agent(1.0).settings.root[0]))
+    found = certify(world, agent(0.01 / agent(1.0).hyperparameters.root[0]))
     assert not broken_identities(found)
     return found
 

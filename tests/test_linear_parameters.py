@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import safedrift as sd
 from safedrift.learners.propd_ppo import Dimensions, theorem1, theorem2, theorem4, tune
-from safedrift.learners.propd_ppo.components import LeastSquaresEvaluation, describe
+from safedrift.learners.propd_ppo.components import LeastSquaresEvaluation, plain
 from safedrift.learners.propd_ppo.linear_remarks import remarks
 
 # Chosen so that every root is a short number: √M = 64, √d = 4, √d B_Δ + B_* = 4·4 + 11 = 27.
@@ -595,7 +595,7 @@ def test_evaluation_keeps_its_own_arrays():
     mine[0] = 7.0
     assert part.beta.tolist() == [1.0, 1.0]
     assert not part.beta.flags.writeable
-    assert describe(part)["spread_g"] == 0.0
+    assert plain(part)["spread_g"] == 0.0
 
 
 def tuned(**more):

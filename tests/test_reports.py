@@ -96,7 +96,7 @@ class Reader(HTMLParser):
     def __init__(self, text: str):
         super().__init__()
         self.open, self.tags, self.attributes, self.pieces, self.styles = [], [], [], [], []
-        self.dual_signal(text)
+        self.feed(text)
         self.close()
         assert self.open == []
 

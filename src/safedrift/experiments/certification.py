@@ -27,7 +27,7 @@ from safedrift.experiments.simulation import (
 from safedrift.experiments.streams import seeds
 from safedrift.kernels.audit.memory import Transcript
 from safedrift.kernels.records import Log, make_log
-from safedrift.knowledge import Sizes, Slater
+from safedrift.knowledge import LocalBudgets, Sizes, Slater
 from safedrift.learners import PROPDPPO, Learner, Parameters
 from safedrift.learners.forgetting import forgetting_from
 from safedrift.models import DriftingWorld, TabularCMDP
@@ -250,13 +250,23 @@ def _learner_of(run: Run, world: DriftingWorld) -> Learner:
             _check.fail("learner", wanted, "None")
         own: Learner = run.learner
         return own
-    known = settings["knowledge"]
-    knowledge = Slater(known["gamma"]) if "gamma" in known else local_budgets(world)
+    try:
+        known = settings["knowledge"]
+        gamma = None if known["name"] == LocalBudgets.name else known["gamma"]
+        parameters = Parameters.from_record(settings["parameters"], sizes)
+        forgetting = forgetting_from(settings["forgetting"])
+    except (KeyError, TypeError, AttributeError) as error:
+        wanted = "one with the settings of PROPD-PPO"
+        _check.fail("the run", wanted, f"damaged ones ({type(error).__name__}: {error})")
     return PROPDPPO(
-        sizes, world.initial, Parameters.from_record(settings["parameters"], sizes), knowledge,
-        features=getattr(world, "features", None), box=getattr(world, "box", None),
-        forgetting=forgetting_from(settings["forgetting"]),
-    )  # fmt: skip
+        sizes,
+        world.initial,
+        parameters,
+        local_budgets(world) if gamma is None else Slater(gamma),
+        features=getattr(world, "features", None),
+        box=getattr(world, "box", None),
+        forgetting=forgetting,
+    )
 
 
 def transcript(part: Chunk) -> Transcript:

@@ -87,7 +87,7 @@ class _TruncatedNormal:
 
 def _check_mass(centre: FloatArray, mass: FloatArray) -> None:
     """Check that the box holds something of each normal."""
-    if not mass.min() > 1e-290:
+    if not mass.min(initial=np.inf) > 1e-290:
         ok = np.broadcast_to(mass > 1e-290, centre.shape)
         _check.everywhere("mean(x, a)", centre, ok, "within 36 spreads of the box")
 
