@@ -86,7 +86,7 @@ def test_e2_drift_of_the_comparator_costs_what_the_utilities_are_worth():
     chunks = []
     found = certify(world, agent, witness=lambda part, *_: chunks.append(part))
     assert not broken_identities(found)
-    mu = np.concatenate([part.record.mu[:, 0] for part in chunks])
+    mu = np.concatenate([part.trace["mu"][:, 0] for part in chunks])
     assert (mu[5:] >= 38).all()  # 38 once, after the window restart
     assert (mu == 40).sum() > 90
     restart = np.log(2) / alpha

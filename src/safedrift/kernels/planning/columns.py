@@ -76,6 +76,7 @@ class Scratch(NamedTuple):
     total: FloatArray  # (1+K, 2)
     actions: IndexArray  # (C, H, S) the policy of each column
     keep: NDArray[np.bool_]  # (C,) columns that the next episode starts from
+    latest: NDArray[np.int64]  # (1,) the column generated last: the best policy at its weights
     master: Master
     reach_one: FloatArray  # (H, S) of one column
     reach: FloatArray  # (2, H, S) of this episode and the one before, in turn
@@ -101,6 +102,7 @@ def make_scratch(entries: int, H: int, S: int, A: int, K: int) -> Scratch:
         total=np.empty((1 + K, 2)),
         actions=np.empty((C, H, S), np.int32),
         keep=np.zeros(C, np.bool_),
+        latest=np.zeros(1, np.int64),
         master=make_master(C, K),
         reach_one=np.empty((H, S)),
         reach=np.empty((2, H, S)),
@@ -205,6 +207,7 @@ def free_column(scratch, program):
 def generate(tables, p, b, scratch, program):
     """Price with the weights in `scratch`; return the place of the policy, not yet active."""
     column = free_column(scratch, program)
+    scratch.latest[0] = column
     actions = scratch.actions[column]
     price(tables, p, scratch.signals, scratch.weights, actions, scratch.V)
     measure(
@@ -337,16 +340,14 @@ def forget_others(scratch):
 def mix_columns(tables, p, scratch, policy, reach):
     """Markov policy whose occupancy is Σ_i λ_i that of column i; its reach (H, S).
 
-    Where none arrives it is the policy of the largest λ_i.
+    Where it never goes it is the best policy at the final multipliers, wherever the search began.
     """
     H, S, A = policy.shape
     master = scratch.master
-    total, heaviest = 0.0, -1
+    total = 0.0
     for i in range(master.basis.size):
         if master.basis[i] >= 0:
             total += max(master.x[i, 0], 0.0)
-            if heaviest < 0 or master.x[i, 0] > master.x[heaviest, 0]:
-                heaviest = i
     for h in range(H):
         for s in range(S):
             reach[h, s] = 0.0
@@ -361,7 +362,7 @@ def mix_columns(tables, p, scratch, policy, reach):
                 for s in range(S):
                     reach[h, s] += share * scratch.reach_one[h, s]
                     policy[h, s, actions[h, s]] += share * scratch.reach_one[h, s]
-    actions = scratch.actions[master.basis[heaviest]]
+    actions = scratch.actions[scratch.latest[0]]
     for h in range(H):
         for s in range(S):
             if reach[h, s] > 0.0:
