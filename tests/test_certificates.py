@@ -458,6 +458,47 @@ def test_a_planted_error_is_found_in_its_place(kind):
     assert found["start-value"].printed.place.m == m
 
 
+@pytest.mark.parametrize("what", ["action", "first state", "successor"])
+@pytest.mark.parametrize("kind", ["tabular", "linear"])
+def test_an_impossible_draw_is_found_in_its_place(kind, what):
+    world = world_of(kind, M=40, start=START, successors=2)
+    agent = build(world, L=40, W=40)
+    found, script = played(world, agent)
+    assert found["possible-path"].result == "holds"
+    m, h = 23, 1
+    x, a = script.states[m, h], script.actions[m, h]
+    if what == "action":
+        script.policies[m, h, x, a] = 0.0
+        script.policies[m, h, x] /= script.policies[m, h, x].sum()
+    elif what == "first state":
+        h, x, a = 0, 1, 0
+        script.states[m, 0] = x  # START is 0 there
+    else:
+        P = world.at(m).dense_transitions()
+        script.states[m, h + 1] = P[h, x, a].argmin()
+        assert P[h, x, a].min() == 0
+    found = audited(world, agent, script)["possible-path"]
+    assert found.result == "fails"
+    assert found.printed.slack == 1
+    if what != "first state":  # that also leads where its successor does not come from
+        assert found.printed.place == (m, h, x, a)
+    assert found.printed.place.m == m
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+@pytest.mark.parametrize("kind", ["tabular", "linear"])
+def test_a_wrong_observation_is_found_in_its_place(kind, noisy):
+    world = world_of(kind, M=40, K=2)
+    agent = build(world)
+    _, script = played(world, agent, noisy=noisy)
+    m, h = 23, 1
+    script.values[m, 2, h] += 1e-6
+    found = audited(world, agent, script, noisy=noisy)["observations"]
+    assert found.result == "fails"
+    assert found.printed.slack == pytest.approx(1.0 if noisy else 1e-6)
+    assert found.printed.place == (m, h, script.states[m, h], script.actions[m, h])
+
+
 def still_world(M):
     """A world without drift."""
     world = small_world(M=M, seed=3)

@@ -20,7 +20,7 @@ import math
 import numpy as np
 
 from safedrift._check import FloatArray
-from safedrift.kernels.audit.draws import Bets
+from safedrift.kernels.audit.draws import EACH_ACTION, OTHER_ACTION, STALE_POLICY, Bets
 
 __all__ = ["FALSE_ALARM", "THRESHOLD", "Returns", "favourite"]
 
@@ -78,20 +78,18 @@ def favourite(bets: Bets, which: int) -> str:
 def _action(column: int) -> str:
     if column < len(_SHAPES):
         return _SHAPES[column]
-    action, rare = divmod(column - 4, 2)
-    if column == 3:
-        return "of the episode before's policy"
+    if column == STALE_POLICY:
+        return "of the policy of the episode before"
+    action, rare = divmod(column - EACH_ACTION, 2)
     return f"with action {action} too {'rare' if rare else 'frequent'}"
 
 
 def _successor(column: int) -> str:
-    if column < len(_SHAPES):
-        return _SHAPES[column]
-    if column < 6:
-        return ("of an unknown action", "of the first episode's world", "of the step before")[
-            column - 3
-        ]
-    return f"of action a + {column - 5} (modulo A)"
+    if column >= OTHER_ACTION:
+        return f"of action a + {column - OTHER_ACTION + 1} (modulo A)"
+    return (*_SHAPES, "of an unknown action", "of the first episode's world", "of the step before")[
+        column
+    ]
 
 
 def _signals(column: int) -> str:
