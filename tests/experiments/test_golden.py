@@ -3,7 +3,7 @@
 golden.json has a hash of every column of every run below. Hashes under "recorded" were computed by
 the code before the redesign, those under "changed" afterwards, with the reason: sums that went
 through BLAS and optima that came from HiGHS differ in their last digits.
-`python tests/test_golden.py` computes all hashes again and says which ones differ.
+`python tests/experiments/test_golden.py` computes all hashes again and says which ones differ.
 """
 
 import hashlib

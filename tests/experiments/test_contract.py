@@ -12,7 +12,7 @@ from safedrift.experiments import ContractError
 from safedrift.experiments.playing import play_chunks
 from safedrift.learners import Discount, Never, SlidingWindow
 
-GUIDE = Path(__file__).parents[1] / "docs" / "your-own-learner.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "your-own-learner.md"
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from safedrift.cli import app
 from safedrift.worldfiles import yaml_text, yaml_worlds
 from safedrift.worldfiles.loading import is_file, load
 
-GUIDE = Path(__file__).parents[1] / "docs" / "your-own-world.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "your-own-world.md"
 
 MACHINE = """\
 horizon: 3

@@ -388,7 +388,9 @@ def test_certificates_depend_on_nothing_but_world_learner_and_seed():
     assert calls[-1] == ("certifying", world.M, world.M)
     assert certify(world, agent, 8) != found
     measured = sd.simulate(world, agent, seed=7, measure_every=10)
-    np.testing.assert_array_equal(measured.trace["mu"], run.trace["mu"][::10][: len(measured.trace["mu"])])
+    np.testing.assert_array_equal(
+        measured.trace["mu"], run.trace["mu"][::10][: len(measured.trace["mu"])]
+    )
     assert certify(world, agent, 7) == found
     # The numbers on which the certificates are built are those of the run.
     script = played(world, agent, 7)[1]

@@ -6,12 +6,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from test_named_worlds import assert_same_world, refused
 
 from safedrift import PROPDPPO, Slater, budgets, evaluate, optima, simulate, solve, variation
 from safedrift.models import DriftingCMDP, TabularCMDP
 from safedrift.models.outcomes import outcomes
 from safedrift.problems import documentation, make
-from test_problems import assert_same_world, refused
 
 M = 40
 

@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from test_named_worlds import leaves
 
 import safedrift as sd
 from builders import small_world
@@ -12,7 +13,6 @@ from conftest import random_scenarios, rebuilt
 from safedrift.models import evenly_spaced
 from safedrift.oracles import expected, free_values, occupancy, smallest_gap
 from safedrift.problems import make
-from test_problems import leaves
 
 
 def assert_agrees_with_the_oracles(world, found):

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from test_named_worlds import assert_same_world, refused
+from test_problem_claims import Driving, dense_row, section
 from typer.testing import CliRunner
 
 from safedrift import PROPDPPO, Slater, evaluate, optima, simulate, solve, variation
@@ -18,8 +20,6 @@ from safedrift.problems import PROBLEMS, make
 from safedrift.problems.commute import road_shares, seattle
 from safedrift.problems.departures import poor_share, recorded, traffic
 from safedrift.problems.recorded_data import columns, day_of_episode
-from test_problem_claims import Driving, dense_row, section
-from test_problems import assert_same_world, refused
 
 M = 40
 DAYS = {"commute": 1461, "departures": 365}

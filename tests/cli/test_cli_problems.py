@@ -6,16 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from test_commands import command
+from test_files import arrays_of, written
 
 import safedrift as sd
 from builders import small_world
 from safedrift.cli.problems_command import BLOCKS, sparkline
 from safedrift.problems import PROBLEMS, display
 from safedrift.worldfiles.loading import load
-from test_cli import command
-from test_files import arrays_of, written
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def test_all_problems_are_listed():
