@@ -211,8 +211,8 @@ def linear_settings(agent):
     """The constants of a least-squares learner as the twins take them."""
     s = agent.hyperparameters
     names = (
-        "alpha", "eta", "xi", "chi", "lam", "beta", "beta_r", "LV", "spread_P", "spread_g",
-        "lagged",
+        "alpha", "eta", "xi", "chi", "lam", "beta", "beta_r", "LV", "window_drift_P",
+        "window_drift_g", "lagged",
     )  # fmt: skip
     chosen = {name: getattr(s, name) for name in names} | {"dual_signal": SIGNALS[s.dual_signal]}
     return chosen | periods(agent.forgetting)

@@ -252,13 +252,13 @@ def project_to_simplex(x):
 
 def propd_ppo_linear(
     *, play, thresholds, sizes, initial, psi, phi, alpha, L, eta, xi, chi, W, lam, beta, beta_r, LV,
-    spread_P, spread_g, lagged=False, dual_signal="optimistic",
+    window_drift_P, window_drift_g, lagged=False, dual_signal="optimistic",
 ):  # fmt: skip
     """Algorithm 1 with Algorithm 2 on finite states; yields every quantity.
 
     play(m, policy) -> states (H,), actions (H,), rewards (H,), utilities (K, H)
     psi (H, S, A, S, d1), phi (H, S, A, d2); beta, beta_r (H,)
-    LV (W-blocks, K, H), spread_P (W-blocks, H), spread_g (W-blocks, K, H)
+    LV (W-blocks, K, H), window_drift_P (W-blocks, H), window_drift_g (W-blocks, K, H)
     Channels: 0 is r, 1..K are g, K+1..2K (dual_signal "plain") are g without bonus and LV.
     """
     M, H, S, A, K = sizes
@@ -280,7 +280,7 @@ def propd_ppo_linear(
         if m % W == 0:  # m = ℓ_Q: the window is empty
             past = []
         channels = lstd_channels(
-            m // W, m % W, beta, beta_r, LV, spread_P, spread_g, dual_signal == "plain"
+            m // W, m % W, beta, beta_r, LV, window_drift_P, window_drift_g, dual_signal == "plain"
         )
         lstds = [lstd(past, psi, phi, pi, lam, c, *channel) for c, channel in enumerate(channels)]
         Q = np.stack([one["Q"] for one in lstds])
@@ -309,7 +309,7 @@ def propd_ppo_linear(
 
 def propd_ppo_box(
     *, play, thresholds, sizes, initial, psi, phi, psi_at, phi_at, alpha, L, eta, xi, chi, W, lam,
-    beta, beta_r, LV, spread_P, spread_g, lagged=False, dual_signal="optimistic",
+    beta, beta_r, LV, window_drift_P, window_drift_g, lagged=False, dual_signal="optimistic",
 ):  # fmt: skip
     """Algorithm 1 with Algorithm 2 on states in R^n: tables at S nodes, replay everywhere else.
 
@@ -342,7 +342,7 @@ def propd_ppo_box(
         if m % W == 0:  # m = ℓ_Q: the window is empty
             past = []
         channels = lstd_channels(
-            m // W, m % W, beta, beta_r, LV, spread_P, spread_g, dual_signal == "plain"
+            m // W, m % W, beta, beta_r, LV, window_drift_P, window_drift_g, dual_signal == "plain"
         )
         lstds = [
             lstd(past, psi_steps, phi_steps, pi, lam, c, *channel)
@@ -392,14 +392,14 @@ def seen_by_dual(dual_signal, V_initial, utilities):
     return V_initial[1:]
 
 
-def lstd_channels(block, n, beta, beta_r, LV, spread_P, spread_g, plain):
+def lstd_channels(block, n, beta, beta_r, LV, window_drift_P, window_drift_g, plain):
     """For each channel: its signal, the multipliers of Γ_⋄ and Γ, and LV; the last three (H,)."""
     K, H = LV.shape[1:]
     nothing = np.zeros(H)
     channels = [(0, beta, beta_r, nothing)]
     for k in range(K):
-        multiplier = beta + spread_P[block] * np.sqrt(n)
-        multiplier_r = beta_r + spread_g[block, k] * np.sqrt(n)
+        multiplier = beta + window_drift_P[block] * np.sqrt(n)
+        multiplier_r = beta_r + window_drift_g[block, k] * np.sqrt(n)
         channels.append((1 + k, multiplier, multiplier_r, LV[block, k]))
     if plain:
         channels += [(1 + k, nothing, nothing, nothing) for k in range(K)]
@@ -513,7 +513,7 @@ def audit(
         the printed and the repaired lemmas measure them
     bonus, halved : of Algorithm 3 as in `propd_ppo`, and whether it is twice the paper's Γ
     local : whether the learner is told local budgets
-    features : of Algorithm 2 as in `propd_ppo_linear`: psi, phi, beta, beta_r, spread_P, spread_g
+    features : of Algorithm 2 as in `propd_ppo_linear`: psi, phi, beta, beta_r, window_drift_P, _g
     Returns "terms" (M, 8, 1+K), "fed" (M, K), "star_change" (M, H), and for each statement its
     residuals (M,) or slacks (M, 2).
     """
@@ -699,8 +699,8 @@ def regressed_parts(past, V, lam, features, block, inside, K):
             beta, beta_r = (features[name][h] if c <= K else 0.0 for name in ("beta", "beta_r"))
             grown = grown_r = 0.0
             if 1 <= c <= K:
-                grown = features["spread_P"][block, h] * np.sqrt(n)
-                grown_r = features["spread_g"][block, c - 1, h] * np.sqrt(n)
+                grown = features["window_drift_P"][block, h] * np.sqrt(n)
+                grown_r = features["window_drift_g"][block, c - 1, h] * np.sqrt(n)
             gram_r, u = ridge([old["phi"][h] for old in past],
                               [old["signals"][source, h] for old in past], d2, lam)  # fmt: skip
             norm_r = inverse_norm(gram_r, phi[h])

@@ -78,7 +78,7 @@ def test_constants_of_other_sizes_are_refused():
     part = parameters.evaluation
     longer = replace(
         part, beta=np.zeros(4), beta_r=np.zeros(4), LV=np.zeros((1, 1, 4)),
-        spread_P=np.zeros((1, 4)), spread_g=np.zeros((1, 1, 4)),
+        window_drift_P=np.zeros((1, 4)), window_drift_g=np.zeros((1, 1, 4)),
     )  # fmt: skip
     for changed in (replace(part, W=7), longer):  # 3 blocks of 7 episodes; 4 steps instead of 3
         with pytest.raises(ValueError, match=r"^(LV|beta) must be of shape"):

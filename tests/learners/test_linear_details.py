@@ -34,8 +34,8 @@ def with_distinct_terms(agent, LV=True, spreads=True):
     if LV:
         changes["LV"] = distinct((blocks, K, H), 0.01, 0.3, 0)
     if spreads:
-        changes["spread_P"] = distinct((blocks, H), 0.01, 0.1, 1)
-        changes["spread_g"] = distinct((blocks, K, H), 0.01, 0.1, 2)
+        changes["window_drift_P"] = distinct((blocks, H), 0.01, 0.1, 1)
+        changes["window_drift_g"] = distinct((blocks, K, H), 0.01, 0.1, 2)
     return with_evaluation(agent, **changes)
 
 

@@ -50,8 +50,8 @@ def test_theorem1_as_printed():
     # 0.014 · 4 · 16 · √128 + 0.028 · √72 = 10.137083 + 0.237588
     np.testing.assert_allclose(part.LV, 10.374671, rtol=1e-6)
     assert part.LV.shape == (512, 1, 2)
-    assert not part.spread_P.any()
-    assert not part.spread_g.any()
+    assert not part.window_drift_P.any()
+    assert not part.window_drift_g.any()
 
 
 def test_theorem2_as_printed():
@@ -242,7 +242,7 @@ def drifting(draw):
 @settings(max_examples=80, deadline=None)
 @given(drifting())
 def test_spread_covers_the_drift_of_transitions_exactly(case):
-    """|φᵀΛ⁻¹ Σ φ_τ φ_τᵀ(θ^m - θ^τ)| ≤ spread_P √n ‖φ‖_{Λ⁻¹} for every φ, data and V (E8)."""
+    """|φᵀΛ⁻¹ Σ φ_τ φ_τᵀ(θ^m - θ^τ)| ≤ window_drift_P √n ‖φ‖_{Λ⁻¹} for every φ, data and V (E8)."""
     d, S, W, lam, rng = case
     H = 4
     bases = mixture(rng, d, S, pairs=2)
@@ -254,7 +254,7 @@ def test_spread_covers_the_drift_of_transitions_exactly(case):
     part = theorem1(
         sizes, Dimensions(d, 1), sd.LocalBudgets(changes), BUDGETS, mode="repaired", W=W, lam=lam
     ).evaluation
-    assert part.spread_P.shape == (1, H)
+    assert part.window_drift_P.shape == (1, H)
     for h in range(H - 1):
         values = (H - h - 1) * rng.integers(0, 2, (5, S)).astype(float)
         features, _ = explored(rng, bases, thetas[:-1, h], values, lam)
@@ -262,8 +262,8 @@ def test_spread_covers_the_drift_of_transitions_exactly(case):
         gram = lam * np.eye(d) + features.T @ features
         pull = features.T @ moved
         error = np.sqrt(pull @ np.linalg.solve(gram, pull))  # worst over φ of ‖φ‖_{Λ⁻¹} = 1
-        assert error <= part.spread_P[0, h] * np.sqrt(W - 1) * (1 + 1e-6) + 1e-9
-    assert part.spread_P[0, -1] == 0
+        assert error <= part.window_drift_P[0, h] * np.sqrt(W - 1) * (1 + 1e-6) + 1e-9
+    assert part.window_drift_P[0, -1] == 0
 
 
 @settings(max_examples=80, deadline=None)
@@ -286,8 +286,8 @@ def test_spread_covers_the_drift_of_utilities_exactly(case):
     gram = lam * np.eye(d) + features.T @ features
     pull = features.T @ moved
     error = np.sqrt(pull @ np.linalg.solve(gram, pull))
-    assert error <= part.spread_g[0, 1, 0] * np.sqrt(W - 1) * (1 + 1e-6) + 1e-9
-    assert part.spread_g[0, 0, 0] == 0
+    assert error <= part.window_drift_g[0, 1, 0] * np.sqrt(W - 1) * (1 + 1e-6) + 1e-9
+    assert part.window_drift_g[0, 0, 0] == 0
 
 
 def test_spread_is_reached():
@@ -307,11 +307,12 @@ def test_spread_is_reached():
         gram = lam * np.eye(2) + n * np.outer(V, V)
         weights = np.linalg.solve(gram, V)
         error = abs(weights @ V * n * (V @ (now - before)))
-        bound = part.spread_P[0, h] * np.sqrt(n) * np.sqrt(V @ weights)
+        bound = part.window_drift_P[0, h] * np.sqrt(n) * np.sqrt(V @ weights)
         assert error == pytest.approx(bound, abs=1e-9)
         # one reward feature of norm 1 in every episode
-        assert n * 0.3 / (lam + n) == pytest.approx(part.spread_g[0, 0, h] * (n / (lam + n)) ** 0.5)
-    np.testing.assert_allclose(part.spread_P[0], [2.0, 1.0, 0.0])
+        grown = part.window_drift_g[0, 0, h] * (n / (lam + n)) ** 0.5
+        assert n * 0.3 / (lam + n) == pytest.approx(grown)
+    np.testing.assert_allclose(part.window_drift_P[0], [2.0, 1.0, 0.0])
     assert not part.LV.any()
 
 
@@ -320,11 +321,11 @@ def test_spreads_count_changes_inside_blocks_only_and_belong_to_local_budgets():
     sizes = sd.Sizes(10, 2, 3, 2, 1)
     part = theorem1(sizes, DIMENSIONS, told, BUDGETS, mode="repaired", W=4).evaluation
     # first step: 2+4+6, 10+12+14, 18, times (H-h)/2 = 1/2; nothing at the last step
-    np.testing.assert_allclose(part.spread_P, [[6, 0], [18, 0], [9, 0]])
-    np.testing.assert_allclose(part.spread_g[:, 0, 0], [1.5, 1.5, 0.5])
+    np.testing.assert_allclose(part.window_drift_P, [[6, 0], [18, 0], [9, 0]])
+    np.testing.assert_allclose(part.window_drift_g[:, 0, 0], [1.5, 1.5, 0.5])
     other = theorem2(sizes, DIMENSIONS, sd.Slater(0.5), BUDGETS, mode="repaired", W=4).evaluation
-    assert not other.spread_P.any()
-    assert not other.spread_g.any()
+    assert not other.window_drift_P.any()
+    assert not other.window_drift_g.any()
 
 
 # ---------------------------------------------------------------- practical
@@ -343,7 +344,7 @@ def test_practical_needs_no_budgets_and_feeds_the_dual_like_the_tabular_preset()
         np.testing.assert_allclose(part.beta, part.beta_r[0] * np.array([4, 3, 2, 1, 0]))
         assert part.beta_r[0] > 0
         assert np.ptp(part.beta_r) == 0
-        for drift in (part.LV, part.spread_P, part.spread_g):
+        for drift in (part.LV, part.window_drift_P, part.window_drift_g):
             assert not drift.any()
         assert found.remarks == ()
 
@@ -564,9 +565,9 @@ def test_bonus_scale_leaves_the_drift_alone():
     )
     for name in ("beta", "beta_r"):
         np.testing.assert_allclose(getattr(half, name), getattr(one, name) / 2)
-    for name in ("LV", "spread_P", "spread_g"):
+    for name in ("LV", "window_drift_P", "window_drift_g"):
         np.testing.assert_array_equal(getattr(half, name), getattr(one, name))
-    assert one.spread_P.any()
+    assert one.window_drift_P.any()
 
 
 def test_records_are_plain_data():
@@ -576,7 +577,7 @@ def test_records_are_plain_data():
     assert len(record["remarks"]) == 3
     assert (record["source"], record["noisy"], record["budgets"]["star"]) == ("Theorem 1", True, 11)
     assert record["evaluation"].keys() == {
-        "W", "lam", "beta", "beta_r", "LV", "spread_P", "spread_g",
+        "W", "lam", "beta", "beta_r", "LV", "window_drift_P", "window_drift_g",
     }  # fmt: skip
     assert tune(FIVE, sd.Slater(0.5)).record()["remarks"] == []
 
@@ -584,7 +585,7 @@ def test_records_are_plain_data():
 def evaluation(**changed):
     arrays = {
         "beta": np.ones(2), "beta_r": np.ones(2), "LV": np.zeros((3, 1, 2)),
-        "spread_P": np.zeros((3, 2)), "spread_g": np.zeros((3, 1, 2)),
+        "window_drift_P": np.zeros((3, 2)), "window_drift_g": np.zeros((3, 1, 2)),
     }  # fmt: skip
     return LeastSquaresEvaluation(**{"W": 5, "lam": 1.0, **arrays, **changed})
 
@@ -595,7 +596,7 @@ def test_evaluation_keeps_its_own_arrays():
     mine[0] = 7.0
     assert part.beta.tolist() == [1.0, 1.0]
     assert not part.beta.flags.writeable
-    assert plain(part)["spread_g"] == 0.0
+    assert plain(part)["window_drift_g"] == 0.0
 
 
 def tuned(**more):
@@ -642,8 +643,8 @@ def tuned(**more):
         (lambda: evaluation(beta_r=[1, np.inf]), ValueError, "beta_r must be finite"),
         (lambda: evaluation(LV=np.zeros((3, 2))), ValueError, "LV must be an array of shape"),
         (lambda: evaluation(LV=np.full((3, 1, 2), -1.0)), ValueError, "LV must be >= 0"),
-        (lambda: evaluation(spread_P=np.zeros((2, 2))), ValueError, "spread_P must be an array of"),
-        (lambda: evaluation(spread_g=np.zeros((3, 2, 2))), ValueError, "spread_g must be an arr"),
+        (lambda: evaluation(window_drift_P=np.zeros((2, 2))), ValueError, "window_drift_P must be"),
+        (lambda: evaluation(window_drift_g=np.zeros((3, 2, 2))), ValueError, "window_drift_g must"),
     ],
 )  # fmt: skip
 def test_refused(call, error, sentence):

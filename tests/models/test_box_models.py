@@ -204,19 +204,19 @@ def middle(x, a):
 MEAN = "mean(array (3, 1), array (3, 1)) must be "
 DENSITIES = {
     "mean no function": ({"mean": 0.5}, "mean must be a function; got float"),
-    "spread 0": ({"spread": 0}, "spread must be > 0; got 0.0 at index 0"),
-    "spread text": ({"spread": "wide"}, "spread must be an array of numbers; got str"),
-    "spread of another n": ({"spread": [1, 1]}, "spread must be an array of shape (1,);"),
-    "spread infinite": ({"spread": np.inf}, "spread must be finite; got inf"),
+    "sd 0": ({"sd": 0}, "sd must be > 0; got 0.0 at index 0"),
+    "sd text": ({"sd": "wide"}, "sd must be an array of numbers; got str"),
+    "sd of another n": ({"sd": [1, 1]}, "sd must be an array of shape (1,);"),
+    "sd infinite": ({"sd": np.inf}, "sd must be finite; got inf"),
     "mean of other shape": ({"mean": lambda x, a: x[0]},
                             MEAN + "an array of shape (3, 1); got shape"),
     "mean raises": ({"mean": lambda x, a: x[9]}, MEAN + "an array of shape (3, 1); got IndexError"),
     "mean not finite": ({"mean": lambda x, a: x / 0 - x / 0},
                         MEAN + "finite; got nan"),
     "mean far above": ({"mean": lambda x, a: x + 5},
-                       "mean(x, a) must be within 36 spreads of the box; got 5.0 at index (0, 0)"),
+                       "mean(x, a) must be within 36 standard deviations of the box; got 5.0 at"),
     "mean far below": ({"mean": lambda x, a: x - 9},
-                       "mean(x, a) must be within 36 spreads of the box; got -9.0 at index (0, 0)"),
+                       "mean(x, a) must be within 36 standard deviations of the box; got -9.0 at"),
 }  # fmt: skip
 
 
@@ -227,7 +227,7 @@ def test_truncated_normals_are_checked(changes, start):
         base = box.truncated_normal(**options)
         base.density(np.zeros((3, 1)), column(3), np.zeros((2, 1)))
 
-    assert_refused(start, use, **{"mean": middle, "spread": 0.1, "low": 0, "high": 1} | changes)
+    assert_refused(start, use, **{"mean": middle, "sd": 0.1, "low": 0, "high": 1} | changes)
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def naive_audit(world, agent, script):
     }
     if agent.features is not None:
         psi, phi = dense_features(world)
-        names = ("beta", "beta_r", "spread_P", "spread_g")
+        names = ("beta", "beta_r", "window_drift_P", "window_drift_g")
         told["features"] = {"psi": psi, "phi": phi} | {n: linear_settings(agent)[n] for n in names}
         signals = np.concatenate([world.theta_r[:, None], world.theta_g], axis=1)
         drift["P_l2"] = np.linalg.norm(differences(world.theta), axis=-1)

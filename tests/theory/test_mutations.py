@@ -256,12 +256,12 @@ LINEAR = {
         {"knowledge": "local-budgets", "mode": "printed"},
     ),
     "bonus does not grow with the drift of the transitions, repaired": (
-        "lstd_channels", [("beta + spread_P[block] * np.sqrt(n)", "beta")], {"evaluation"},
+        "lstd_channels", [("beta + window_drift_P[block] * np.sqrt(n)", "beta")], {"evaluation"},
         {"knowledge": "local-budgets"},
     ),
     "bonus does not grow with the drift of the utilities, repaired": (
-        "lstd_channels", [("beta_r + spread_g[block, k] * np.sqrt(n)", "beta_r")], {"evaluation"},
-        {"knowledge": "local-budgets"},
+        "lstd_channels", [("beta_r + window_drift_g[block, k] * np.sqrt(n)", "beta_r")],
+        {"evaluation"}, {"knowledge": "local-budgets"},
     ),
     "ridge left out": (
         "ridge", [("lam * np.eye(d)", "1e-6 * lam * np.eye(d)")], {"evaluation"}, {},

@@ -110,10 +110,12 @@ class DriftingEnv(gymnasium.Env[Any, Any]):
 
     def _info(self, utility: np.ndarray) -> dict[str, Any]:
         return {
-            "utility": utility, "cost": 1.0 - utility,
+            "utility": utility,
+            "cost": 1.0 - utility,
             "threshold": np.array(self.world.thresholds[self.episode]),
-            "episode": self.episode, "step": self._step,
-        }  # fmt: skip
+            "episode": self.episode,
+            "step": self._step,
+        }
 
 
 def register(names: tuple[str, ...], entry_point: str) -> None:

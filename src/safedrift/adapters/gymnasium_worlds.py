@@ -169,7 +169,10 @@ def from_gymnasium(
     first = _told_start(env) if initial is None else initial
     S = n if model is not None else n + 1
     return GymnasiumWorld(
-        env=env, H=H, S=S, A=A,
+        env=env,
+        H=H,
+        S=S,
+        A=A,
         thresholds=thresholds,
         initial=_initial(first, n, S),
         initial_known=first is not None,
@@ -178,7 +181,7 @@ def from_gymnasium(
         reward_range=(low, high),
         name=inner.spec.id if inner.spec is not None else type(inner).__name__,
         model=model,
-    )  # fmt: skip
+    )
 
 
 class EnvironmentStepper:

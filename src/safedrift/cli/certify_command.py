@@ -113,8 +113,15 @@ def _print_certificates(found: Certificates, page: Path, explain: bool) -> None:
     if explain:
         _print_explanations(found, console)
     else:
-        table = Table("statement", "result", "slack (printed | repaired)", "where", box=None,
-                      header_style="dim", pad_edge=False)  # fmt: skip
+        table = Table(
+            "statement",
+            "result",
+            "slack (printed | repaired)",
+            "where",
+            box=None,
+            header_style="dim",
+            pad_edge=False,
+        )
         table.columns[0].no_wrap = True
         for id, _, _, result, slack, where in found.rows():
             table.add_row(id, Text(result, style=_STYLES[result]), slack, where)

@@ -128,9 +128,19 @@ def run(
     name = f"{_short_name(problem)}-{mode.value}-{knowledge.value}-seed{seed}"
     with friendly_errors(), _results_folder(out, force, name) as folder:
         result = _run(
-            problem, episodes, seed, world_seed, knowledge, gamma, mode, rho, noisy, measure_every,
-            parse_pairs("option", option), parse_pairs("set", set_),
-        )  # fmt: skip
+            problem,
+            episodes,
+            seed,
+            world_seed,
+            knowledge,
+            gamma,
+            mode,
+            rho,
+            noisy,
+            measure_every,
+            parse_pairs("option", option),
+            parse_pairs("set", set_),
+        )
         (folder / "certificates.json").unlink(missing_ok=True)  # of the run that was here before
         result.to_parquet(folder / "run.parquet")
         result.report(folder / "report.html")
@@ -200,9 +210,14 @@ def _run(
             world, assumption, mode=mode.value, budgets=drift, rho=rho, noisy=noisy, **overrides
         )
         result = sd.simulate(
-            world, agent, seed, noisy=noisy, measure_every=measure_every, truth=truth,
+            world,
+            agent,
+            seed,
+            noisy=noisy,
+            measure_every=measure_every,
+            truth=truth,
             progress=progress.stages("learning", world.M),
-        )  # fmt: skip
+        )
     return result
 
 
@@ -231,9 +246,12 @@ def _run_environment(
     agent = sd.PROPDPPO.for_problem(world, sd.Slater(gamma), rho=rho, noisy=noisy, **overrides)
     with progress_bars("environment") as progress:
         return sd.simulate(
-            world, agent, seed, measure_every=measure_every,
+            world,
+            agent,
+            seed,
+            measure_every=measure_every,
             progress=progress.stages("learning", world.M),
-        )  # fmt: skip
+        )
 
 
 # ---------------------------------------------------------------- the folder

@@ -123,9 +123,13 @@ class ProgressBars:
 def progress_bars(entry: str) -> Iterator[ProgressBars]:
     """Show progress on stderr while compiled work is done, the first of it by one of `ENTRIES`."""
     columns = (
-        SpinnerColumn(), TextColumn("{task.description:<34}"), BarColumn(), TaskProgressColumn(),
-        MofNCompleteColumn(), TimeRemainingColumn(),
-    )  # fmt: skip
+        SpinnerColumn(),
+        TextColumn("{task.description:<34}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
         yield ProgressBars(progress, entry)
 

@@ -97,8 +97,10 @@ def _theorem(
     }
     for bound in t.bounds(sizes, knowledge, budgets, modes["printed"], dimensions=dimensions, p=p):
         common: dict[str, Any] = {
-            "quantity": bound.quantity, "dimensions": dimensions, "rho": rho,
-        }  # fmt: skip
+            "quantity": bound.quantity,
+            "dimensions": dimensions,
+            "rho": rho,
+        }
         rate = t.rate(sizes, knowledge, budgets, **common)
         crossover = {
             form: t.crossover(sizes, knowledge, budgets, form=form, p=p, **common)
@@ -127,9 +129,14 @@ def _constants(found: Any) -> dict[str, float | None]:
         scale = float(bonus.root[0]) if hasattr(bonus, "root") else float(bonus.c)
     chi = float(dual.chi)
     return {
-        "alpha": float(step.alpha), "L": int(step.L), "eta": float(dual.eta), "xi": float(dual.xi),
-        "chi": chi if chi < float("inf") else None, "W": int(part.W), "bonus": scale,
-    }  # fmt: skip
+        "alpha": float(step.alpha),
+        "L": int(step.L),
+        "eta": float(dual.eta),
+        "xi": float(dual.xi),
+        "chi": chi if chi < float("inf") else None,
+        "W": int(part.W),
+        "bonus": scale,
+    }
 
 
 def _print_theorems(found: list[dict[str, Any]], ceiling: int) -> None:

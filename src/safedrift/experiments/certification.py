@@ -159,9 +159,14 @@ def certify_run(
         _compare(run, world, slice(start, stop), again)
 
     found = certify(
-        world, learner, run.manifest.seed, noisy=run.manifest.noisy, p=p, progress=progress,
+        world,
+        learner,
+        run.manifest.seed,
+        noisy=run.manifest.noisy,
+        p=p,
+        progress=progress,
         witness=compare,
-    )  # fmt: skip
+    )
     return replace(found, info=found.info | {"run": run.digest})
 
 
@@ -232,9 +237,11 @@ def _world_of(run: Run) -> DriftingWorld:
     name, recipe = run.manifest.problem, run.manifest.options
     if name not in PROBLEMS or not recipe:
         _check.fail(
-            "world", "given to certify a stored run in a world of your own (run.certify(world), "
-            "or --world FILE)", "None",
-        )  # fmt: skip
+            "world",
+            "given to certify a stored run in a world of your own (run.certify(world), "
+            "or --world FILE)",
+            "None",
+        )
     return make(name, **recipe)
 
 

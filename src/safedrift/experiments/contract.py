@@ -126,8 +126,10 @@ def _check_policies_and_acting(world: DriftingWorld, learner: Learner) -> None:
         off = float(np.abs(policy.sum(axis=-1) - 1).max())
         _require(
             bool((policy >= 0).all()) and off < 1e-9,
-            "policies", "distributions over actions", f"sums that miss 1 by {off:.3g}",
-        )  # fmt: skip
+            "policies",
+            "distributions over actions",
+            f"sums that miss 1 by {off:.3g}",
+        )
         for h in range(world.H):
             s = int(rng.integers(world.S))
             drawn = [learner.act(h, s, float(u)) for u in grid]
@@ -186,16 +188,20 @@ def _check_simulation(world: DriftingWorld, learner: Learner) -> None:
     run, again = (simulate(world, learner, _SEED) for _ in range(2))
     _require(
         _equal(run.columns(), again.columns()),
-        "simulation", "the same numbers from the same seed", "others",
-    )  # fmt: skip
+        "simulation",
+        "the same numbers from the same seed",
+        "others",
+    )
     _require(
         _equal(before, _state(learner)), "simulation", "the learner unchanged", "a changed one"
     )
     policies, trace = _play(world, learner.fresh(seeds(_SEED)["learner"]))
     _require(
         run.policy is not None and np.array_equal(policies[-1], run.policy),
-        "simulation", "the same policies as episode by episode", "others",
-    )  # fmt: skip
+        "simulation",
+        "the same policies as episode by episode",
+        "others",
+    )
     _require(
         _equal(trace, run.trace), "simulation", "the same trace as episode by episode", "another"
     )
@@ -232,12 +238,16 @@ def _check_checkpoints(world: DriftingWorld, learner: Learner) -> None:
     one, other = (_play(world, x, middle) for x in (whole, continued))
     _require(
         np.array_equal(one[0], other[0]),
-        "checkpoints", "the policies of an uninterrupted learner after restore", "others",
-    )  # fmt: skip
+        "checkpoints",
+        "the policies of an uninterrupted learner after restore",
+        "others",
+    )
     _require(
         _equal(one[1], other[1]),
-        "checkpoints", "the trace of an uninterrupted learner after restore", "another",
-    )  # fmt: skip
+        "checkpoints",
+        "the trace of an uninterrupted learner after restore",
+        "another",
+    )
     one_more, other_more = learner.fresh(_SEED), learner.fresh(_SEED + 1)
     other_more.restore(_stored(one_more.state()))
     drawn = []

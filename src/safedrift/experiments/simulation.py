@@ -228,9 +228,17 @@ def _manifest(
 def check_learner_type(learner: object) -> None:
     """Refuse what does not have the methods of a learner, naming the first that is missing."""
     needed = (
-        "name", "sizes", "begin_episode", "act", "end_episode", "trace", "settings", "state",
-        "restore", "fresh",
-    )  # fmt: skip
+        "name",
+        "sizes",
+        "begin_episode",
+        "act",
+        "end_episode",
+        "trace",
+        "settings",
+        "state",
+        "restore",
+        "fresh",
+    )
     for name in needed:
         if not hasattr(learner, name):
             raise TypeError(

@@ -45,10 +45,18 @@ class Ends(NamedTuple):
 def make_scratch(entries: int, H: int, S: int, A: int) -> Scratch:
     """Return working arrays for worlds of these sizes."""
     return Scratch(
-        np.empty(entries), np.empty((H, S, A)), np.empty((H, S, A)), np.empty((4, S)),
-        np.empty((H, S), np.int32), np.empty((H, S), np.int32), np.empty((H, S), np.int32),
-        np.empty((H, S)), np.empty((H, S)), np.empty((2, H, S)), np.empty((2, H, S, A)),
-    )  # fmt: skip
+        np.empty(entries),
+        np.empty((H, S, A)),
+        np.empty((H, S, A)),
+        np.empty((4, S)),
+        np.empty((H, S), np.int32),
+        np.empty((H, S), np.int32),
+        np.empty((H, S), np.int32),
+        np.empty((H, S)),
+        np.empty((H, S)),
+        np.empty((2, H, S)),
+        np.empty((2, H, S, A)),
+    )
 
 
 # ---------------------------------------------------------------- the world of one episode
@@ -413,13 +421,29 @@ def solve_episodes(world, rewards, episodes, start, numbers, changes, policies, 
         mix_signal(world.utilities, world.utility_path, m, 0, scratch.g)
         if i == 0 and warm:
             pair_around(
-                world, p, scratch.r, scratch.g, world.thresholds[m, 0], start[0], left, right,
-                scratch.new, scratch.V,
-            )  # fmt: skip
+                world,
+                p,
+                scratch.r,
+                scratch.g,
+                world.thresholds[m, 0],
+                start[0],
+                left,
+                right,
+                scratch.new,
+                scratch.V,
+            )
         found = intersect_lines(
-            world, p, scratch.r, scratch.g, world.thresholds[m, 0], left, right, scratch.new,
-            scratch.V, warm,
-        )  # fmt: skip
+            world,
+            p,
+            scratch.r,
+            scratch.g,
+            world.thresholds[m, 0],
+            left,
+            right,
+            scratch.new,
+            scratch.V,
+            warm,
+        )
         warm = found[0] == OPTIMAL and found[1] > 0.0
         occupancy(world, p, A, left, scratch.reach_left)
         occupancy(world, p, A, right, scratch.reach_right)

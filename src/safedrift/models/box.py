@@ -124,11 +124,22 @@ def refined(world: LinearKernelCMDP, factor: int = 2) -> LinearKernelCMDP:
         _check.fail("world", "on a box", "one with finitely many states")
     J = box.quadrature.weights.size
     other = linear_kernel_on_box(
-        box.low, box.high, box.actions, box.psi, box.phi, world.theta, world.theta_r,
-        world.theta_g, world.thresholds, box.points[J:], sample=box.sample,
-        start_probabilities=world.initial[J:], rule=box.rule,
-        nodes=box.nodes * _check.integer("factor", factor), tolerance=box.tolerance,
-    )  # fmt: skip
+        box.low,
+        box.high,
+        box.actions,
+        box.psi,
+        box.phi,
+        world.theta,
+        world.theta_r,
+        world.theta_g,
+        world.thresholds,
+        box.points[J:],
+        sample=box.sample,
+        start_probabilities=world.initial[J:],
+        rule=box.rule,
+        nodes=box.nodes * _check.integer("factor", factor),
+        tolerance=box.tolerance,
+    )
     other.name, other.recipe = world.name, world.recipe
     return other
 
@@ -181,12 +192,15 @@ def _check_draws(box: Box, x: FloatArray, psi: FloatArray) -> None:
             drawn = np.stack([draw(box, x, a, i, u) for u in uniforms])
             first, second, fourth = powers.transpose(0, 2, 1) @ psi[a, :, i]  # (n,) each
             for name, got, mean, square in (
-                ("mean", drawn, first, second), ("mean square", drawn**2, second, fourth),
-            ):  # fmt: skip
-                spread = np.sqrt(np.maximum(square - mean**2, 0) / _DRAWS)
-                allowed = 6 * spread + 10 * box.tolerance * (1 + np.abs(mean))
+                ("mean", drawn, first, second),
+                ("mean square", drawn**2, second, fourth),
+            ):
+                error = np.sqrt(np.maximum(square - mean**2, 0) / _DRAWS)
+                allowed = 6 * error + 10 * box.tolerance * (1 + np.abs(mean))
                 off = np.abs(got.mean(axis=0) - mean)
                 _check.everywhere(
                     f"the {name} of draws by sample from component {i} after action {a}",
-                    got.mean(axis=0), off <= allowed, f"near {mean}, that of psi",
-                )  # fmt: skip
+                    got.mean(axis=0),
+                    off <= allowed,
+                    f"near {mean}, that of psi",
+                )

@@ -40,19 +40,19 @@ class BaseDensity(NamedTuple):
 
 def truncated_normal(
     mean: Callable[[FloatArray, IntArray], FloatArray],
-    spread: ArrayLike,
+    sd: ArrayLike,
     low: ArrayLike,
     high: ArrayLike,
 ) -> BaseDensity:
     """Normal around mean(x (p, n), a (p, 1)) -> (p, n), independent coordinates, in a box.
 
-    `spread` is the standard deviation before truncation to the box, a number or (n,).
+    `sd` is the standard deviation before truncation to the box, a number or (n,).
     """
     check_function("mean", mean)
     lower, upper = sides(low, high)
-    sd = vector("spread", spread, 1 if rank(spread) == 0 else lower.size)
-    _check.everywhere("spread", sd, sd > 0, "> 0")
-    each = prepared(np.broadcast_to(sd, lower.shape))
+    deviations = vector("sd", sd, 1 if rank(sd) == 0 else lower.size)
+    _check.everywhere("sd", deviations, deviations > 0, "> 0")
+    each = prepared(np.broadcast_to(deviations, lower.shape))
     normal = _TruncatedNormal(mean, each, prepared(lower), prepared(upper))
     return BaseDensity(normal.density, normal.sample)
 
@@ -89,7 +89,7 @@ def _check_mass(centre: FloatArray, mass: FloatArray) -> None:
     """Check that the box holds something of each normal."""
     if not mass.min(initial=np.inf) > 1e-290:
         ok = np.broadcast_to(mass > 1e-290, centre.shape)
-        _check.everywhere("mean(x, a)", centre, ok, "within 36 spreads of the box")
+        _check.everywhere("mean(x, a)", centre, ok, "within 36 standard deviations of the box")
 
 
 def mixture(bases: Sequence[BaseDensity]) -> tuple[Psi, Sample]:

@@ -169,9 +169,13 @@ class LinearKernelCMDP:
             pair, j = np.argwhere(wrong)[0]
             hint = " (more nodes, or densities that stay inside the box)" if self.box else ""
             self._fail(
-                "each kernel P(.|x,a)", f"of integral 1 within {self._tolerance:g}{hint}",
-                f"{sums[pair, j]:.9g}", episodes[j], h, pair,
-            )  # fmt: skip
+                "each kernel P(.|x,a)",
+                f"of integral 1 within {self._tolerance:g}{hint}",
+                f"{sums[pair, j]:.9g}",
+                episodes[j],
+                h,
+                pair,
+            )
 
     def _check_signs(self, p: FloatArray, h: int, episodes: IntArray) -> None:
         """Check P_h (entries of step h, block) in these episodes."""
@@ -181,10 +185,13 @@ class LinearKernelCMDP:
             entry = self._entries(h).start + e
             row = int(np.searchsorted(self.features.offsets, entry, "right")) - 1
             self._fail(
-                "each kernel P(.|x,a)", ">= 0",
+                "each kernel P(.|x,a)",
+                ">= 0",
                 f"{p[e, j]:.6g} at successor {self.features.states[entry]}",
-                episodes[j], h, row - self._rows(h).start,
-            )  # fmt: skip
+                episodes[j],
+                h,
+                row - self._rows(h).start,
+            )
 
     def _check_signals(self) -> None:
         signals = [("rewards <phi, theta_r>", self.theta_r)]
@@ -306,10 +313,19 @@ class LinearKernelCMDP:
         support = np.flatnonzero(self.initial)
         own = WeightPath(np.arange(listed.size, dtype=np.int32)[:, None], np.ones((listed.size, 1)))
         world = TableArrays(
-            offsets, states, p, np.empty((0, 0)), rewards, np.stack(utilities, axis=1),
-            support.astype(np.int32), self.initial[support], own, own, own,
+            offsets,
+            states,
+            p,
+            np.empty((0, 0)),
+            rewards,
+            np.stack(utilities, axis=1),
+            support.astype(np.int32),
+            self.initial[support],
+            own,
+            own,
+            own,
             self.thresholds[listed],
-        )  # fmt: skip
+        )
         return world, place.astype(np.int64)
 
     def _signals(self, theta: FloatArray) -> FloatArray:

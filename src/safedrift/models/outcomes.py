@@ -44,7 +44,9 @@ def binomial(k: ArrayLike, n: ArrayLike, p: ArrayLike) -> FloatArray:
     k, n, p = np.broadcast_arrays(k, n, p)
     out = np.empty(k.shape)
     binomial_each(
-        k.flatten().astype(np.int64), n.flatten().astype(np.int64),
-        p.flatten().astype(np.float64), out.reshape(-1),
-    )  # fmt: skip
+        k.flatten().astype(np.int64),
+        n.flatten().astype(np.int64),
+        p.flatten().astype(np.float64),
+        out.reshape(-1),
+    )
     return out

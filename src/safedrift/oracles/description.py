@@ -73,10 +73,13 @@ def describe(
         thresholds=found.thresholds,
         binding=(safe > BINDS).mean(axis=0) if len(safe) else np.full(world.K, np.nan),
         budgets=Budgets(
-            P=float(change.P.sum()), r=float(change.r.sum()), g=float(change.g.sum()), star=moved,
+            P=float(change.P.sum()),
+            r=float(change.r.sum()),
+            g=float(change.g.sum()),
+            star=moved,
             b=float(change.b.sum()),
         ),
-    )  # fmt: skip
+    )
 
 
 def smallest_gap(world: DriftingWorld) -> float:

@@ -59,15 +59,29 @@ def solve_chunk(
     start = np.empty(0) if start is None else start
     if K > 1:
         columns.solve_episodes(
-            tables, rewards, episodes, start, answers, changes, policies, ends,
+            tables,
+            rewards,
+            episodes,
+            start,
+            answers,
+            changes,
+            policies,
+            ends,
             columns.make_scratch(mixed_entries(tables), H, S, A, K),
-        )  # fmt: skip
+        )
         return
     numbers = np.empty((episodes.size, 8))
     exact.solve_episodes(
-        tables, rewards, episodes, start, numbers, changes, policies, ends,
+        tables,
+        rewards,
+        episodes,
+        start,
+        numbers,
+        changes,
+        policies,
+        ends,
         exact.make_scratch(mixed_entries(tables), H, S, A),
-    )  # fmt: skip
+    )
     status, mu, _, value, utility, dual, gamma, iterations = numbers.T
     answers.status[:], answers.value[:], answers.gap[:] = status, value, dual - value
     answers.utilities[:, 0], answers.multipliers[:, 0] = utility, mu

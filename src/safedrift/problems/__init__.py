@@ -39,10 +39,24 @@ __all__ = ["PROBLEMS", "display", "documentation", "make", "make_environment", "
 PROBLEMS: dict[str, ModuleType] = {
     module.__name__.rpartition(".")[2]: module
     for module in (
-        maze, energy, inventory, queue, dosing, driving, commute, departures, frozen_lake,
-        cliff_walking, taxi, blend, thermostat, random, adversary, stationary,
+        maze,
+        energy,
+        inventory,
+        queue,
+        dosing,
+        driving,
+        commute,
+        departures,
+        frozen_lake,
+        cliff_walking,
+        taxi,
+        blend,
+        thermostat,
+        random,
+        adversary,
+        stationary,
     )
-}  # fmt: skip
+}
 
 
 def make(name: str, episodes: int = 20_000, seed: int = 0, **chosen: Any) -> DriftingWorld:

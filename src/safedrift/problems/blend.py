@@ -127,12 +127,14 @@ def display(world: DriftingWorld) -> Display:
             Quantity("orders waiting", np.broadcast_to(waiting, shape)),
             Quantity(f"wear of the tool, 0 to {grades - 1}", np.broadcast_to(wear, shape)),
             Quantity(
-                "scrap, pieces per hour", _signals(world.S // grades - 1, grades, world.H)[1],
-                limits=allowed_per_step(world, snapshots), wanted="allowed on average",
+                "scrap, pieces per hour",
+                _signals(world.S // grades - 1, grades, world.H)[1],
+                limits=allowed_per_step(world, snapshots),
+                wanted="allowed on average",
             ),
         ),
         step="hour of the shift (from 0)",
-    )  # fmt: skip
+    )
 
 
 def _signals(orders: int, grades: int, H: int) -> tuple[FloatArray, FloatArray]:

@@ -96,9 +96,12 @@ def build(
     response = np.zeros((M, len(_KEEP)))
     response[:, : len(_HALF)] = drift.random_walk(M, len(_HALF), step, responds)
     return DriftingCMDP(
-        scenarios, drift.random_walk(M, len(_KEEP), step, clears), reward_weights=response,
-        utility_weights=np.zeros(M, np.int64), thresholds=np.full((M, 1), threshold),
-    )  # fmt: skip
+        scenarios,
+        drift.random_walk(M, len(_KEEP), step, clears),
+        reward_weights=response,
+        utility_weights=np.zeros(M, np.int64),
+        thresholds=np.full((M, 1), threshold),
+    )
 
 
 def display(world: DriftingCMDP) -> Display:
@@ -124,14 +127,16 @@ def display(world: DriftingCMDP) -> Display:
         ),
         (
             Quantity(
-                "peak in the blood after the dose, units", np.broadcast_to(peak, shape),
-                band=window, wanted="half effect to safe limit",
+                "peak in the blood after the dose, units",
+                np.broadcast_to(peak, shape),
+                band=window,
+                wanted="half effect to safe limit",
             ),
             Quantity("trough before the dose, units", np.broadcast_to(trough, shape)),
             Quantity("dose, units", np.broadcast_to(np.arange(world.A), shape)),
         ),
         step="dose of the stay (from 0)",
-    )  # fmt: skip
+    )
 
 
 def _limit(S: int) -> int:

@@ -105,9 +105,10 @@ def display(world: DriftingCMDP) -> Display:
     weights = shares(world.transition_path, 2)
     between = last_peak(-np.abs(weights[:, 0] - 0.5))
     snapshots = (
-        Snapshot("winter", last_peak(weights[:, 0])), Snapshot("summer", last_peak(weights[:, 1])),
+        Snapshot("winter", last_peak(weights[:, 0])),
+        Snapshot("summer", last_peak(weights[:, 1])),
         Snapshot("in between", between),
-    )  # fmt: skip
+    )
     levels, H, shape = world.S // 3, world.H, (world.H, world.S, world.A)
     charge = (np.arange(world.S) // 3)[:, None]
     days = [snapshot.episode for snapshot in snapshots]
@@ -120,7 +121,9 @@ def display(world: DriftingCMDP) -> Display:
         ),
         (
             Quantity(
-                "charge of the battery, units", np.broadcast_to(charge, shape), limits=reserve,
+                "charge of the battery, units",
+                np.broadcast_to(charge, shape),
+                limits=reserve,
                 wanted="reserve, on average",
             ),
             Quantity("from the grid (below 0: to it), units", _grid(levels, H)),
@@ -128,7 +131,7 @@ def display(world: DriftingCMDP) -> Display:
         ),
         step="hour of the day",
         times=_hours(H),
-    )  # fmt: skip
+    )
 
 
 def _money(levels: int, H: int) -> FloatArray:

@@ -109,9 +109,10 @@ def display(world: DriftingCMDP) -> Display:
     weights = shares(world.transition_path, len(_BUY))
     grown = int(_GROWTH * world.M) - 1  # before the campaign, which a learner has to forget
     snapshots = (
-        Snapshot("quiet", world.M - 1), Snapshot("popular", max(grown, 0)),
+        Snapshot("quiet", world.M - 1),
+        Snapshot("popular", max(grown, 0)),
         Snapshot("campaign", last_peak(weights[:, 2])),
-    )  # fmt: skip
+    )
     x = np.arange(world.S)[:, None]
     y = np.minimum(x + pack * np.arange(world.A), world.S - 1)
     D = np.arange(customers + 1)

@@ -111,14 +111,16 @@ def display(world: DriftingCMDP) -> Display:
         (Drifting("traffic", tuple(_TRAFFIC), weights),),
         (
             Quantity(
-                "customers waiting", np.broadcast_to(np.arange(world.S)[:, None], shape),
-                limits=allowed, wanted="allowed on average",
+                "customers waiting",
+                np.broadcast_to(np.arange(world.S)[:, None], shape),
+                limits=allowed,
+                wanted="allowed on average",
             ),
             Quantity("door open, share of days", np.broadcast_to(_OPEN, shape)),
             Quantity("fast service, share of days", np.broadcast_to(1 - _SLOW, shape)),
         ),
         step="half hours since opening",
-    )  # fmt: skip
+    )
 
 
 def _profile(H: int) -> np.ndarray:

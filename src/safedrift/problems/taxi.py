@@ -91,11 +91,16 @@ def build(
     _check.choice("start", start, ("rank", "anywhere"))
     scenarios = [
         from_table(
-            "Taxi-v4", H, no_fuel, H - fuel, reward=partial(fare_of, expensive=quarter, fare=fare),
-            reward_range=(0.0, 1.0), is_rainy=quarter == 0,
+            "Taxi-v4",
+            H,
+            no_fuel,
+            H - fuel,
+            reward=partial(fare_of, expensive=quarter, fare=fare),
+            reward_range=(0.0, 1.0),
+            is_rainy=quarter == 0,
         )
         for quarter in range(QUARTERS)
-    ]  # fmt: skip
+    ]
     initial = scenarios[0].initial if start == "anywhere" else _at_the_rank(scenarios[0].initial)
     scenarios = [
         replace(cmdp, rewards=cmdp.rewards * in_time[:, None, None], initial=initial)

@@ -84,14 +84,20 @@ def build(
     psi, sample = mixture([_air(outside) for outside in _OUTSIDE])
     theta_r, theta_g = np.sqrt(2) * np.eye(2)  # see _features
     return linear_kernel_on_box(
-        0.0, 1.0, len(_POWER), psi, _features,
+        0.0,
+        1.0,
+        len(_POWER),
+        psi,
+        _features,
         np.repeat(shares[:, None], H, axis=1),
         np.broadcast_to(theta_r, (M, H, 2)),
         np.broadcast_to(theta_g, (M, 1, H, 2)),
         np.full((M, 1), comfort * H),
         start=(_START - _LOWEST) / _RANGE,
-        sample=sample, rule=rule, nodes=nodes,
-    )  # fmt: skip
+        sample=sample,
+        rule=rule,
+        nodes=nodes,
+    )
 
 
 def display(world: LinearKernelCMDP) -> Display:
@@ -107,18 +113,22 @@ def display(world: LinearKernelCMDP) -> Display:
         (Drifting("air outside", names, air),),
         (
             Quantity(
-                "room, °C", np.broadcast_to(T, shape), band=(_BEST - _WIDTH, _BEST + _WIDTH),
+                "room, °C",
+                np.broadcast_to(T, shape),
+                band=(_BEST - _WIDTH, _BEST + _WIDTH),
                 wanted=f"comfortable, {_BEST - _WIDTH:g} to {_BEST + _WIDTH:g} °C",
             ),
             Quantity("heating, % of full power", np.broadcast_to(100 * _POWER, shape)),
             Quantity(
-                "comfort, 0 to 1", np.broadcast_to(_comfort(T), shape),
-                limits=world.thresholds[:1, 0] / world.H, wanted="asked for on average",
+                "comfort, 0 to 1",
+                np.broadcast_to(_comfort(T), shape),
+                limits=world.thresholds[:1, 0] / world.H,
+                wanted="asked for on average",
             ),
         ),
         step="hour of the day",
         times=6 + 2 * np.arange(world.H, dtype=np.float64),
-    )  # fmt: skip
+    )
 
 
 def _comfort(T: FloatArray) -> FloatArray:

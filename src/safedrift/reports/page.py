@@ -113,8 +113,10 @@ _POLICY = (
 )
 
 _CONFIG = {
-    "responsive": True, "displaylogo": False, "modeBarButtons": [["toImage", "resetScale2d"]],
-}  # fmt: skip
+    "responsive": True,
+    "displaylogo": False,
+    "modeBarButtons": [["toImage", "resetScale2d"]],
+}
 
 _STYLE = """
 body { max-width: 1100px; margin: 2.5rem auto; padding: 0 1.25rem; background: #fff; color: #222;

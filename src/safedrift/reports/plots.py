@@ -123,12 +123,20 @@ _DASHES = {"policy_restart": "solid", "window_restart": "dot"}
 def _layout(run: Run, **more: object) -> dict[str, Any]:
     """Common style of the plots; restarts are faint vertical lines."""
     marks = [
-        {"type": "line", "x0": m, "x1": m, "y0": 0, "y1": 1, "yref": "paper", "layer": "below",
-         "line": {"color": FAINT, "width": 1, "dash": dash}}
+        {
+            "type": "line",
+            "x0": m,
+            "x1": m,
+            "y0": 0,
+            "y1": 1,
+            "yref": "paper",
+            "layer": "below",
+            "line": {"color": FAINT, "width": 1, "dash": dash},
+        }
         for name, starts in _events(run).items()
         for dash in [_DASHES.get(name, "dash")]
         for m in (starts[starts > 0].tolist() if len(starts) <= MOST_MARKS else ())
-    ]  # fmt: skip
+    ]
     return {
         "template": "plotly_white",
         "height": 320,
@@ -243,9 +251,12 @@ def _drift(run: Run) -> Plot:
     """One row per kind of drift and one for the restarts, with a shared episode axis."""
     truth = run.truth
     rows = {
-        "transitions P": truth.drift_P, "rewards r": truth.drift_r, "utilities g": truth.drift_g,
-        "thresholds b": truth.drift_b, "optimal policy π*": truth.drift_star,
-    }  # fmt: skip
+        "transitions P": truth.drift_P,
+        "rewards r": truth.drift_r,
+        "utilities g": truth.drift_g,
+        "thresholds b": truth.drift_b,
+        "optimal policy π*": truth.drift_star,
+    }
     events = _events(run)
     last = len(rows) + bool(events)
     titles = [*rows, *([_events_title(run)] if events else [])]

@@ -25,10 +25,16 @@ AREAS = ("#BFD9EA", "#F2CDB0", "#BFE3D6", "#EBD3E0", "#DDDDDD")  # pale versions
 RARE = 0.01  # fewer visits per episode are drawn as none
 WIDE = 45  # a legend with more letters has two rows
 STYLE: dict[Any, Any] = {
-    "font.size": 11.0, "axes.titlesize": 12.0, "axes.labelsize": 11.0, "legend.fontsize": 10.0,
-    "axes.spines.top": False, "axes.spines.right": False, "text.color": BLACK,
-    "axes.titlelocation": "left", "legend.frameon": False,
-}  # fmt: skip
+    "font.size": 11.0,
+    "axes.titlesize": 12.0,
+    "axes.labelsize": 11.0,
+    "legend.fontsize": 10.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "text.color": BLACK,
+    "axes.titlelocation": "left",
+    "legend.frameon": False,
+}
 
 
 def draw_world(description: Description, snapshots: Snapshots, path: str | Path) -> Path:
@@ -95,8 +101,14 @@ def _draw_shares(ax: Any, drift: Drifting) -> None:
     ax.set_yticks([0, 0.5, 1], ["0", "", "1"])
     ax.set_ylabel(drift.label)
     wide = len("".join(drift.names)) > WIDE
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2 if wide else len(drift.names),
-              handlelength=1.2, columnspacing=1.2, borderaxespad=0.1)  # fmt: skip
+    ax.legend(
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        ncols=2 if wide else len(drift.names),
+        handlelength=1.2,
+        columnspacing=1.2,
+        borderaxespad=0.1,
+    )
 
 
 def _draw_levels(ax: Any, drift: Drifting) -> None:
@@ -227,8 +239,16 @@ def _draw_board(ax: Any, board: Board, visits: FloatArray, snapshot: int, top: f
     for cell, text in marks:
         y, x = divmod(cell, board.columns)
         dark = visits[cell] > np.sqrt(RARE * top)
-        ax.text(x, y, text, ha="center", va="center", fontsize=8, color="white" if dark else BLACK,
-                path_effects=[] if dark else [_halo()])  # fmt: skip
+        ax.text(
+            x,
+            y,
+            text,
+            ha="center",
+            va="center",
+            fontsize=8,
+            color="white" if dark else BLACK,
+            path_effects=[] if dark else [_halo()],
+        )
     ax.set_xticks(np.arange(board.columns + 1) - 0.5, [])
     ax.set_yticks(np.arange(board.rows + 1) - 0.5, [])
     ax.grid(color=FAINT, lw=0.8)

@@ -55,8 +55,17 @@ class Description:
 
     def record(self) -> dict[str, Any]:
         """Return everything as plain JSON data, with None for NaN and infinity."""
-        arrays = ("episodes", "feasible", "gamma", "multipliers", "value", "free_value", "price",
-                  "thresholds", "binding")  # fmt: skip
+        arrays = (
+            "episodes",
+            "feasible",
+            "gamma",
+            "multipliers",
+            "value",
+            "free_value",
+            "price",
+            "thresholds",
+            "binding",
+        )
         plain: dict[str, Any] = {"name": self.name, "sizes": self.sizes._asdict()}
         plain |= {name: _plain(getattr(self, name).tolist()) for name in arrays}
         named = {f"B_{key}": _plain(value) for key, value in self.budgets._asdict().items()}

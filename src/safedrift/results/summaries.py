@@ -12,10 +12,14 @@ __all__ = ["notes", "summary"]
 
 # Figures that mean nothing where only single episodes were observed.
 _NEED_TRUTH = (
-    "dynamic_regret", "dynamic_regret_per_episode", "positive_regret_per_episode",
-    "uniform_regret_per_episode", "last_tenth_regret_per_episode",
-    "positive_violation_per_episode", "smallest_slater_gap",
-)  # fmt: skip
+    "dynamic_regret",
+    "dynamic_regret_per_episode",
+    "positive_regret_per_episode",
+    "uniform_regret_per_episode",
+    "last_tenth_regret_per_episode",
+    "positive_violation_per_episode",
+    "smallest_slater_gap",
+)
 
 
 @run_method("summary")

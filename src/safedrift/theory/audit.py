@@ -139,14 +139,33 @@ class Audit:
         settings = kind(*self.agent.hyperparameters, L=self.periods.L, W=self.periods.W)
         if self.linear:
             loops.audit_linear(
-                arrays, rewards, self.agent.features, place, self.done, settings, script, truth,
-                self._ledger, self._work, self.bets, out,
-            )  # fmt: skip
+                arrays,
+                rewards,
+                self.agent.features,
+                place,
+                self.done,
+                settings,
+                script,
+                truth,
+                self._ledger,
+                self._work,
+                self.bets,
+                out,
+            )
         else:
             loops.audit_tables(
-                arrays, rewards, place, self.done, settings, script, truth, self._ledger,
-                self._work, self.bets, out,
-            )  # fmt: skip
+                arrays,
+                rewards,
+                place,
+                self.done,
+                settings,
+                script,
+                truth,
+                self._ledger,
+                self._work,
+                self.bets,
+                out,
+            )
         self._keep(out)
         self._add(script.mu, optima, out)
         self._add_evidence(script, out)
@@ -161,9 +180,12 @@ class Audit:
         C = self.agent.memory.values.v_start.size
         B = len(script.mu)
         shapes = {
-            "policies": (B, H, S, A), "q": (B, C, H, S, A), "v_start": (B, C), "mu": (B, K),
+            "policies": (B, H, S, A),
+            "q": (B, C, H, S, A),
+            "v_start": (B, C),
+            "mu": (B, K),
             "values": (B, 1 + K, H),
-        }  # fmt: skip
+        }
         arrays: dict[str, Any] = {}
         for name, shape in shapes.items():
             values = np.array(getattr(script, name), dtype=np.float64, order="C", copy=None)

@@ -173,11 +173,19 @@ def _comparator(s: Setting) -> list[Term]:
     scale = s.H**2 * L
     source = "Lemma 'Bound for the second term in (R.2)'; errata E2"
     return [
-        Term("drift of transitions in L-blocks", _times(scale * norm * s.budgets.P, s.price),
-             f"{text} H² L B_P{priced}", source),
-        Term("drift of optimal policies in L-blocks", _times(3 * scale * s.budgets.star, s.price),
-             f"3 H² L B_*{priced}", source),
-    ]  # fmt: skip
+        Term(
+            "drift of transitions in L-blocks",
+            _times(scale * norm * s.budgets.P, s.price),
+            f"{text} H² L B_P{priced}",
+            source,
+        ),
+        Term(
+            "drift of optimal policies in L-blocks",
+            _times(3 * scale * s.budgets.star, s.price),
+            f"3 H² L B_*{priced}",
+            source,
+        ),
+    ]
 
 
 # ---------------------------------------------------------------- dual
@@ -246,11 +254,19 @@ def _windows(s: Setting, P: float, r: float, g: float, where: str = "") -> list[
     moved = " + ".join(f"{c:.4g} {b}" for c, b in ((r, "B_r"), (g, "B_g")) if c)
     signals = _times(B.r, r) + _times(B.g, g)
     return [
-        Term(f"drift of transitions in windows{where}", _times(B.P * unit_P, P),
-             f"{P:.4g} B_P {form_P}", source),
-        Term(f"drift of rewards and utilities in windows{where}", signals * unit,
-             f"({moved}) {form}", source),
-    ]  # fmt: skip
+        Term(
+            f"drift of transitions in windows{where}",
+            _times(B.P * unit_P, P),
+            f"{P:.4g} B_P {form_P}",
+            source,
+        ),
+        Term(
+            f"drift of rewards and utilities in windows{where}",
+            signals * unit,
+            f"({moved}) {form}",
+            source,
+        ),
+    ]
 
 
 # ---------------------------------------------------------------- assembly
@@ -290,14 +306,25 @@ def _local_violation(s: Setting) -> list[Term]:
     K = s.K if s.repaired else 1
     inner = [
         Term("reward given up", s.H * s.M, "H M", "Lemma 'Primal step for constraint violation'"),
-        _restarts(s), _descent(s), *_comparator(s),
-    ]  # fmt: skip
+        _restarts(s),
+        _descent(s),
+        *_comparator(s),
+    ]
     inner += [] if s.repaired else [_dual(s)]  # stands for ηξ²Σ|μ|², which `_quadratic` has
     count, text = (s.M + 1, "K η H² (M+1)") if s.repaired else (s.M, "η H² M")
-    second = Term("dual steps, comparator", K * eta * s.H**2 * count, text,
-                  "Lemma 'Dual step for constraint violation'")  # fmt: skip
-    inner += [second, _quadratic(s, violation=True), _estimation(s), _martingale(s),
-              *_windows(s, 2.0, 2.0, 0.0)]  # fmt: skip
+    second = Term(
+        "dual steps, comparator",
+        K * eta * s.H**2 * count,
+        text,
+        "Lemma 'Dual step for constraint violation'",
+    )
+    inner += [
+        second,
+        _quadratic(s, violation=True),
+        _estimation(s),
+        _martingale(s),
+        *_windows(s, 2.0, 2.0, 0.0),
+    ]
     A0, R0 = xi * s.M / 2 + over(1.0, 2 * eta), sum(t.value for t in inner)
     root = 2 * math.sqrt(A0 / R0) if math.isfinite(A0) and math.isfinite(R0) else math.inf
 

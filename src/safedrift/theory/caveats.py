@@ -103,19 +103,22 @@ def _on_learner(s: Setting, found: Parameters, quantity: str) -> tuple[str, ...]
         ),
         f"bonus_scale = {scale:g}: the bonus is no confidence bound": scale < 1,
         f"lam = {part.lam:g}: the proofs take lambda = 1": part.lam != 1,
-        f"the dual is fed with {dual.dual_signal!r} utilities, the proofs with V_g^m": (
+        f"the dual signal is {dual.dual_signal!r}, in the proofs V_g^m": (
             dual.dual_signal != "optimistic"
         ),
         "b_m meets V_g^(m-1) in the dual step and b_m drifts (errata E5)": (
             not dual.lagged and s.budgets.b > 0
         ),
         "LV is too small in the l2 norm (errata E8)": (
-            found.mode == "printed" and not s.slater and s.dimensions is None
-            and s.budgets.P > 0 and _l2_too_small(s)
+            found.mode == "printed"
+            and not s.slater
+            and s.dimensions is None
+            and s.budgets.P > 0
+            and _l2_too_small(s)
         ),
         f"eta xi = {dual.eta * dual.xi:.3g} is above 1/2": local and dual.eta * dual.xi > 0.5,
         f"xi = {dual.xi:.3g} is below 2 H² alpha": local and dual.xi < least,
-    }  # fmt: skip
+    }
     return tuple(reason for reason, holds in held.items() if holds)
 
 

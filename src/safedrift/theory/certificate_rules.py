@@ -19,7 +19,7 @@ from safedrift.kernels.audit.memory import (
     MARTINGALE,
     OWN_STEP,
     VALUE,
-)  # fmt: skip
+)
 from safedrift.knowledge import Slater
 from safedrift.learners.propd_ppo.parameters import descent_constant
 from safedrift.theory.audit import Audit, Slacks
@@ -45,21 +45,40 @@ def evaluate_certificates(audit: Audit) -> Certificates:
     local = not isinstance(agent.knowledge, Slater)
     found = {}
     rules = (
-        _identities, _draws, _chance, _steps, _estimates, _policy, _dual, _optimum, _theorems,
-    )  # fmt: skip
+        _identities,
+        _draws,
+        _chance,
+        _steps,
+        _estimates,
+        _policy,
+        _dual,
+        _optimum,
+        _theorems,
+    )
     for part in rules:
         for id, printed, repaired, note in part(audit):
             free = math.isinf(agent.hyperparameters.chi) if id == "dual-violation" else local
             said = statement(id, linear=audit.linear, local=free)
             found[id] = Certificate(
-                id, said.label, said.words, said.maths, said.kind, printed, repaired, said.erratum,
+                id,
+                said.label,
+                said.words,
+                said.maths,
+                said.kind,
+                printed,
+                repaired,
+                said.erratum,
                 note,
-            )  # fmt: skip
+            )
     info = {
-        "problem": audit.world.name, "sizes": agent.sizes._asdict(), "p": audit.p,
-        "false_alarm": FALSE_ALARM, "setting": "linear kernel" if audit.linear else "tabular",
-        "knowledge": agent.knowledge.name, "mode": agent.parameters.mode,
-    }  # fmt: skip
+        "problem": audit.world.name,
+        "sizes": agent.sizes._asdict(),
+        "p": audit.p,
+        "false_alarm": FALSE_ALARM,
+        "setting": "linear kernel" if audit.linear else "tabular",
+        "knowledge": agent.knowledge.name,
+        "mode": agent.parameters.mode,
+    }
     return Certificates(tuple(found[id] for id in IDS), info)
 
 
@@ -359,6 +378,12 @@ def _windowed(bound: Bound, of: str = "") -> float:
 def _bounds(audit: Audit, form: str, constants: Constants) -> tuple[Bound, Bound]:
     agent = audit.agent
     return bounds(
-        agent.sizes, agent.knowledge, audit.budgets, agent.parameters,
-        dimensions=audit.dimensions, form=form, p=audit.p, constants=constants,
-    )  # fmt: skip
+        agent.sizes,
+        agent.knowledge,
+        audit.budgets,
+        agent.parameters,
+        dimensions=audit.dimensions,
+        form=form,
+        p=audit.p,
+        constants=constants,
+    )

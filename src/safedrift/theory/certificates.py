@@ -19,9 +19,12 @@ from typing import Any, NamedTuple
 __all__ = ["Certificate", "Certificates", "Form", "Place"]
 
 HOLDS, FAILS, PRINTED_FAILS, REPAIRED_FAILS, SKIPPED = (
-    "holds", "fails", "fails as printed, holds as repaired", "holds as printed, fails as repaired",
+    "holds",
+    "fails",
+    "fails as printed, holds as repaired",
+    "holds as printed, fails as repaired",
     "does not apply",
-)  # fmt: skip
+)
 
 
 class Place(NamedTuple):
@@ -172,11 +175,13 @@ class Certificates:
             )
 
         items = tuple(
-            Certificate(**{**item, "printed": form(item["printed"]),
-                           "repaired": form(item["repaired"])})
-            for item in ({k: v for k, v in c.items() if k != "result"}
-                         for c in data["certificates"])
-        )  # fmt: skip
+            Certificate(
+                **{**item, "printed": form(item["printed"]), "repaired": form(item["repaired"])}
+            )
+            for item in (
+                {k: v for k, v in c.items() if k != "result"} for c in data["certificates"]
+            )
+        )
         return cls(items, data["info"])
 
 
@@ -192,9 +197,11 @@ def _plain(item: Certificate) -> dict[str, Any]:
         return {k: _number(v) for k, v in plain.items()}
 
     return {
-        **vars(item), "printed": form(item.printed), "repaired": form(item.repaired),
+        **vars(item),
+        "printed": form(item.printed),
+        "repaired": form(item.repaired),
         "result": item.result,
-    }  # fmt: skip
+    }
 
 
 def _number(value: Any) -> Any:

@@ -31,10 +31,15 @@ SHARES = np.array([0.5, 0.1])  # of its money that a bettor stakes on a return
 
 _SHAPES = ("uniform", "flatter than stated", "sharper than stated")
 _SIGNALS = (
-    "those of the episode before", "of the pair visited in the episode before",
-    "of the world of the episode before", "of the first episode's world",
-    "of an unknown action", "of the step before", "too high", "too low",
-)  # fmt: skip
+    "those of the episode before",
+    "of the pair visited in the episode before",
+    "of the world of the episode before",
+    "of the first episode's world",
+    "of an unknown action",
+    "of the step before",
+    "too high",
+    "too low",
+)
 
 
 class Returns:

@@ -136,13 +136,25 @@ def bounds(
     if isinstance(knowledge, Slater) and math.isinf(dual.chi):
         _check.fail("parameters.dual.chi", "finite under a Slater gap", dual.chi)
     steps = Steps(
-        parameters.improvement.alpha, parameters.improvement.L, dual.eta, dual.xi, dual.chi,
+        parameters.improvement.alpha,
+        parameters.improvement.L,
+        dual.eta,
+        dual.xi,
+        dual.chi,
         parameters.evaluation.W,
-    )  # fmt: skip
+    )
     setting = setting_of(
-        sizes.M, sizes, knowledge, budgets, steps, dimensions, form, p, constants,
+        sizes.M,
+        sizes,
+        knowledge,
+        budgets,
+        steps,
+        dimensions,
+        form,
+        p,
+        constants,
         summed_lv=parameters.mode == "printed",
-    )  # fmt: skip
+    )
     numbers = setting.steps._asdict()
     numbers |= {"c": descent_constant(sizes.H), "mu_bar": setting.multiplier}
     numbers["C1" if dimensions is not None else "C4"] = bonus_constant(setting, parameters)
@@ -206,9 +218,20 @@ def setting_of(
     for name, value in vars(constants).items():
         _check.positive(name, value)
     return Setting(
-        float(M), sizes.H, sizes.S, sizes.A, sizes.K, budgets, Steps(*map(float, steps)),
-        isinstance(knowledge, Slater), form == "repaired", dimensions, p, constants, summed_lv,
-    )  # fmt: skip
+        float(M),
+        sizes.H,
+        sizes.S,
+        sizes.A,
+        sizes.K,
+        budgets,
+        Steps(*map(float, steps)),
+        isinstance(knowledge, Slater),
+        form == "repaired",
+        dimensions,
+        p,
+        constants,
+        summed_lv,
+    )
 
 
 def check_problem(

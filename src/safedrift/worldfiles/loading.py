@@ -38,9 +38,13 @@ __all__ = ["ARRAYS", "is_file", "load"]
 
 YAML = (".yaml", ".yml")
 ARRAYS = {
-    "transitions": (5,), "rewards": (4,), "utilities": (5,), "initial": (1,), "weights": (1, 2),
+    "transitions": (5,),
+    "rewards": (4,),
+    "utilities": (5,),
+    "initial": (1,),
+    "weights": (1, 2),
     "thresholds": (2,),
-}  # fmt: skip
+}
 
 
 def is_file(source: str) -> bool:

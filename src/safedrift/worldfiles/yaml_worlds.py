@@ -52,9 +52,16 @@ from safedrift.worldfiles.yaml_text import (
 __all__ = ["KEYS", "load"]
 
 KEYS = (
-    "horizon", "states", "actions", "constraints", "start", "scenarios", "drift", "episodes",
+    "horizon",
+    "states",
+    "actions",
+    "constraints",
+    "start",
+    "scenarios",
+    "drift",
+    "episodes",
     "thresholds",
-)  # fmt: skip
+)
 NEEDED = ("horizon", "states", "actions", "start", "scenarios")
 TABLES = ("transitions", "rewards", "utilities")
 SIZES = ("episodes", "scenarios")  # arguments of every builder of `drift`, known from the file
@@ -136,9 +143,11 @@ def _write(scenario: Scenario, given: dict[str, Entry], known: Names) -> None:
     axes = (known.states, known.actions)
     if "transitions" in given:
         _table(
-            scenario.transitions, given["transitions"], axes,
+            scenario.transitions,
+            given["transitions"],
+            axes,
             lambda entry: _distribution(entry, known.states),
-        )  # fmt: skip
+        )
     if "rewards" in given:
         _table(scenario.rewards, given["rewards"], axes, _share)
     if "utilities" in given:

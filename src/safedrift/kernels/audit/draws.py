@@ -57,10 +57,15 @@ def make_bets(H: int, S: int, A: int, K: int, entries: int, noisy: bool) -> Bets
     zeros, C = np.zeros, 1 + K if noisy else 0
     tables = (C, H, S, A)
     return Bets(
-        zeros((1, 1 + H, EACH_ACTION + 2 * A)), zeros((1, 1 + H, OTHER_ACTION + A - 1)),
-        zeros((C, 1 + H, SIGNAL_BETS)), zeros(entries), zeros(tables), zeros(tables),
-        zeros((C, H)), zeros((C, H)),
-    )  # fmt: skip
+        zeros((1, 1 + H, EACH_ACTION + 2 * A)),
+        zeros((1, 1 + H, OTHER_ACTION + A - 1)),
+        zeros((C, 1 + H, SIGNAL_BETS)),
+        zeros(entries),
+        zeros(tables),
+        zeros(tables),
+        zeros((C, H)),
+        zeros((C, H)),
+    )
 
 
 # ---------------------------------------------------------------- one episode

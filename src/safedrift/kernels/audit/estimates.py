@@ -53,9 +53,13 @@ def estimate_by_counts(h, m, world, settings, truth, ledger, work):
                 seen = ledger.seen[h, s, a] if h + 1 < H else 0
                 start = world.offsets[(h * S + s) * A + a]
                 four_sums(
-                    ledger.order[start : start + seen], ledger.last[h, s, a], world.states,
-                    ledger.counts, work.stack[g], work.four,
-                )  # fmt: skip
+                    ledger.order[start : start + seen],
+                    ledger.last[h, s, a],
+                    world.states,
+                    ledger.counts,
+                    work.stack[g],
+                    work.four,
+                )
                 for c in range(4 * g, min(4 * g + 4, C)):
                     source = c if c <= K else c - K
                     bonus = fixed
@@ -108,8 +112,7 @@ def fixed_bonus(h, n, share, settings):
     if settings.bonus == BERNSTEIN_BONUS:
         if n == 0.0:
             return np.inf
-        extra = settings.c * settings.c * (settings.root.size - h) / n
-        return extra + settings.lam * share
+        return settings.c * settings.c * (settings.root.size - h) / n + settings.lam * share
     root = n + settings.shift if n + settings.shift > 0.0 else 1.0
     return settings.root[h] / np.sqrt(root) + settings.tail[h] * share
 
@@ -253,8 +256,8 @@ def estimate_by_regression(h, i, m, features, settings, script, truth, ledger, w
         source = c if c <= K else c - K
         beta, beta_r, grown, grown_r = settings.beta[h], settings.beta_r[h], 0.0, 0.0
         if 1 <= c <= K:  # β grows with the drift that is known
-            grown = settings.spread_P[block, h] * np.sqrt(past)
-            grown_r = settings.spread_g[block, c - 1, h] * np.sqrt(past)
+            grown = settings.window_drift_P[block, h] * np.sqrt(past)
+            grown_r = settings.window_drift_g[block, c - 1, h] * np.sqrt(past)
         if c > K:
             beta, beta_r = 0.0, 0.0
         beta, beta_r = beta + grown, beta_r + grown_r

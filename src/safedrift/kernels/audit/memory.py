@@ -17,8 +17,15 @@ from safedrift.kernels.types import FloatArray, jit_part
 # slack; (printed, repaired) pairs stand side by side.
 POLICY, DUAL, EVALUATION, PERFORMANCE, START, POSSIBLE, OBSERVATIONS = range(7)
 DESCENT, PRIMAL, VISITATION, PREDICTION, OPTIMISM, TRANSITIONS, SIGNALS, ELLIPTICAL = (
-    7, 9, 11, 13, 15, 17, 19, 21,
-)  # fmt: skip
+    7,
+    9,
+    11,
+    13,
+    15,
+    17,
+    19,
+    21,
+)
 PROJECTION, NORMALISED = 23, 24
 COLUMNS = 25
 RESIDUALS = 7  # so many columns are identities
@@ -64,8 +71,8 @@ class AuditedLinear(NamedTuple):
     beta: FloatArray  # (H,)
     beta_r: FloatArray  # (H,)
     LV: FloatArray  # (windows, K, H)
-    spread_P: FloatArray  # (windows, H)
-    spread_g: FloatArray  # (windows, K, H)
+    window_drift_P: FloatArray  # (windows, H)
+    window_drift_g: FloatArray  # (windows, K, H)
     L: int  # policy restarts
     W: int  # window restarts
 
@@ -192,14 +199,29 @@ def make_ledger(H: int, S: int, A: int, K: int, C: int, entries: int, d1: int, d
     """Return an empty ledger; d1 = d2 = 0 with Algorithm 3, entries = 0 with Algorithm 2."""
     zeros = np.zeros
     return Ledger(
-        zeros((H, S, A)), zeros((H, S, A)), zeros((H, S, A)), zeros(1), zeros((H, S, A)),
+        zeros((H, S, A)),
+        zeros((H, S, A)),
+        zeros((H, S, A)),
+        zeros(1),
+        zeros((H, S, A)),
         zeros((H, S, A), np.int64),
-        zeros((H, S, A), np.int64), zeros(entries, np.int64), zeros(entries),
-        zeros((1 + K, H, S, A)), zeros(K), zeros(K), zeros(K), zeros((H, S, A)), zeros((2, H, S)),
-        np.full(COLUMNS, np.inf), zeros((4, 1 + K, H)),
-        zeros((C, H, d1, d1)), zeros((C, H, d1)), zeros((C, H, d1)), zeros((H, d2, d2)),
+        zeros((H, S, A), np.int64),
+        zeros(entries, np.int64),
+        zeros(entries),
+        zeros((1 + K, H, S, A)),
+        zeros(K),
+        zeros(K),
+        zeros(K),
+        zeros((H, S, A)),
+        zeros((2, H, S)),
+        np.full(COLUMNS, np.inf),
+        zeros((4, 1 + K, H)),
+        zeros((C, H, d1, d1)),
+        zeros((C, H, d1)),
+        zeros((C, H, d1)),
+        zeros((H, d2, d2)),
         zeros((1 + K, H, d2)),
-    )  # fmt: skip
+    )
 
 
 def make_work(H: int, S: int, A: int, K: int, C: int, entries: int, d: int) -> Work:
@@ -207,17 +229,41 @@ def make_work(H: int, S: int, A: int, K: int, C: int, entries: int, d: int) -> W
     zeros = np.zeros
     pairs, G = (C, S, A), -(-2 * C // 4)
     return Work(
-        zeros(entries), zeros((1 + K, H, S, A)), zeros((C, H + 1, S)), zeros((1 + K, H + 1, S)),
-        zeros((1 + K, 2, S)), zeros((H, S)), zeros(pairs), zeros(pairs), zeros(pairs),
-        zeros(pairs), zeros(pairs), zeros(pairs), zeros(pairs), zeros(pairs), zeros((G, S, 4)),
-        zeros((G, S, A, 4)), zeros((8, S * A)), zeros(A), zeros((2, 4)), zeros((d, d)),
-        zeros((d, d)), zeros(d), zeros(d), zeros((3, d)),
-    )  # fmt: skip
+        zeros(entries),
+        zeros((1 + K, H, S, A)),
+        zeros((C, H + 1, S)),
+        zeros((1 + K, H + 1, S)),
+        zeros((1 + K, 2, S)),
+        zeros((H, S)),
+        zeros(pairs),
+        zeros(pairs),
+        zeros(pairs),
+        zeros(pairs),
+        zeros(pairs),
+        zeros(pairs),
+        zeros(pairs),
+        zeros(pairs),
+        zeros((G, S, 4)),
+        zeros((G, S, A, 4)),
+        zeros((8, S * A)),
+        zeros(A),
+        zeros((2, 4)),
+        zeros((d, d)),
+        zeros((d, d)),
+        zeros(d),
+        zeros(d),
+        zeros((3, d)),
+    )
 
 
 def make_findings(B: int, H: int, K: int) -> Findings:
     """Return room for the findings of B episodes."""
     return Findings(
-        np.zeros((B, COLUMNS)), np.zeros((B, COLUMNS), np.int64), np.zeros((B, COLUMNS), np.int64),
-        np.zeros((B, TERMS, 1 + K)), np.zeros((B, K)), np.zeros((B, H)), np.zeros((B, 3)),
-    )  # fmt: skip
+        np.zeros((B, COLUMNS)),
+        np.zeros((B, COLUMNS), np.int64),
+        np.zeros((B, COLUMNS), np.int64),
+        np.zeros((B, TERMS, 1 + K)),
+        np.zeros((B, K)),
+        np.zeros((B, H)),
+        np.zeros((B, 3)),
+    )

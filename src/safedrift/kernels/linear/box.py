@@ -57,10 +57,19 @@ def replay(h, n, ahead, phi, hyper, history, memory, logits):
                         c, h, history.window[t], history.past[t], K, hyper
                     )
                     q = point_q(
-                        ahead[t, c, p, a], phi[p, a], history.factor[h, t, c], history.w[h, t, c],
-                        history.factor_r[h, t], history.u[h, t, c], scale, scale_r, lv, most, one,
+                        ahead[t, c, p, a],
+                        phi[p, a],
+                        history.factor[h, t, c],
+                        history.w[h, t, c],
+                        history.factor_r[h, t],
+                        history.u[h, t, c],
+                        scale,
+                        scale_r,
+                        lv,
+                        most,
+                        one,
                         two,
-                    )  # fmt: skip
+                    )
                     step += q if c == 0 else history.mu[t, c - 1] * q
                 if a == 0:
                     first = step
@@ -71,8 +80,18 @@ def replay(h, n, ahead, phi, hyper, history, memory, logits):
 
 @jit
 def end_on_box(
-    thresholds, psi, phi, pi, actions, signals, hyper, features, memory, history, point_v,
-):  # fmt: skip
+    thresholds,
+    psi,
+    phi,
+    pi,
+    actions,
+    signals,
+    hyper,
+    features,
+    memory,
+    history,
+    point_v,
+):
     """`end_episode` where the visited states are not nodes.
 
     Parameters
@@ -100,10 +119,19 @@ def end_on_box(
             for a in range(A):
                 point_feature(c, h, psi[h, a], J, memory)
                 q = point_q(
-                    scratch.sums[c], phi[h, a], memory.window.factor[c, h], values.w[c, h],
-                    memory.window.factor_r[h], values.u[source, h], scale, scale_r, lv,
-                    float(H - h), scratch.vectors[0], scratch.vectors[1],
-                )  # fmt: skip
+                    scratch.sums[c],
+                    phi[h, a],
+                    memory.window.factor[c, h],
+                    values.w[c, h],
+                    memory.window.factor_r[h],
+                    values.u[source, h],
+                    scale,
+                    scale_r,
+                    lv,
+                    float(H - h),
+                    scratch.vectors[0],
+                    scratch.vectors[1],
+                )
                 value += pi[h, a] * q
                 if c <= K and a == actions[h]:
                     at_cap += q >= H - h

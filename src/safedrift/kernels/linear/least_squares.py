@@ -266,9 +266,17 @@ def regress(rows, targets, lam, every, R, z, gram, gram_low, moment, moment_low,
         add_row(x, y, R, z, gram, gram_low, moment, moment_low)
         if every > 0 and ((r + 1) % every == 0 or nearly_singular(R)):
             off = refresh(
-                R, z, gram, gram_low, moment, moment_low, scratch, scratch[d + 2], scratch[d + 3],
+                R,
+                z,
+                gram,
+                gram_low,
+                moment,
+                moment_low,
+                scratch,
+                scratch[d + 2],
+                scratch[d + 3],
                 w,
-            )  # fmt: skip
+            )
             residual = max(residual, off)
     for t in range(T):
         solve(R, z[t], w[t])

@@ -33,8 +33,8 @@ class LinearHyperparameters(NamedTuple):
     beta: FloatArray  # (H,) transition bonus
     beta_r: FloatArray  # (H,) reward bonus
     LV: FloatArray  # (windows, K, H) local variation term of each window
-    spread_P: FloatArray  # (windows, H) growth of the transition bonus of g with √n
-    spread_g: FloatArray  # (windows, K, H) growth of the reward bonus of g with √n
+    window_drift_P: FloatArray  # (windows, H) growth of the transition bonus of g with √n
+    window_drift_g: FloatArray  # (windows, K, H) growth of the reward bonus of g with √n
 
 
 class LinearPolicy(NamedTuple):

@@ -203,8 +203,8 @@ def multipliers(c, h, window, past, K, hyper):
     scale, scale_r, lv = hyper.beta[h], hyper.beta_r[h], 0.0
     if c >= 1:
         lv = hyper.LV[window, c - 1, h]
-        scale += hyper.spread_P[window, h] * np.sqrt(float(past))
-        scale_r += hyper.spread_g[window, c - 1, h] * np.sqrt(float(past))
+        scale += hyper.window_drift_P[window, h] * np.sqrt(float(past))
+        scale_r += hyper.window_drift_g[window, c - 1, h] * np.sqrt(float(past))
     return scale, scale_r, lv
 
 
@@ -292,13 +292,23 @@ def empty_window(lam, memory):
     for h in range(H):
         for c in range(C):
             ls.clear(
-                lam, window.factor[c, h], window.target[c, h], window.gram[c, h],
-                window.gram_low[c, h], window.moment[c, h], window.moment_low[c, h],
-            )  # fmt: skip
+                lam,
+                window.factor[c, h],
+                window.target[c, h],
+                window.gram[c, h],
+                window.gram_low[c, h],
+                window.moment[c, h],
+                window.moment_low[c, h],
+            )
         ls.clear(
-            lam, window.factor_r[h], window.target_r[h], window.gram_r[h], window.gram_r_low[h],
-            window.moment_r[h], window.moment_r_low[h],
-        )  # fmt: skip
+            lam,
+            window.factor_r[h],
+            window.target_r[h],
+            window.gram_r[h],
+            window.gram_r_low[h],
+            window.moment_r[h],
+            window.moment_r_low[h],
+        )
         for p in range(window.visits.shape[1]):
             window.visits[h, p] = 0.0
             for c in range(window.signal_sums.shape[0]):
@@ -312,9 +322,15 @@ def learn_value(c, h, value, memory):
     scratch.y[0] = value
     d1 = memory.values.w.shape[2]
     ls.add_row(
-        scratch.x[:d1], scratch.y, window.factor[c, h], window.target[c, h], window.gram[c, h],
-        window.gram_low[c, h], window.moment[c, h], window.moment_low[c, h],
-    )  # fmt: skip
+        scratch.x[:d1],
+        scratch.y,
+        window.factor[c, h],
+        window.target[c, h],
+        window.gram[c, h],
+        window.gram_low[c, h],
+        window.moment[c, h],
+        window.moment_low[c, h],
+    )
 
 
 @jit_inline
@@ -325,9 +341,15 @@ def learn_signals(h, signals, memory):
         scratch.y[c] = signals[c, h]
     d2 = window.factor_r.shape[1]
     ls.add_row(
-        scratch.x[:d2], scratch.y, window.factor_r[h], window.target_r[h], window.gram_r[h],
-        window.gram_r_low[h], window.moment_r[h], window.moment_r_low[h],
-    )  # fmt: skip
+        scratch.x[:d2],
+        scratch.y,
+        window.factor_r[h],
+        window.target_r[h],
+        window.gram_r[h],
+        window.gram_r_low[h],
+        window.moment_r[h],
+        window.moment_r_low[h],
+    )
 
 
 @jit_part
@@ -348,18 +370,33 @@ def refresh_sometimes(memory):
             singular = ls.nearly_singular(window.factor[c, h])
             if h + 1 < H and (due or singular):
                 off = ls.refresh(
-                    window.factor[c, h], window.target[c, h], window.gram[c, h],
-                    window.gram_low[c, h], window.moment[c, h], window.moment_low[c, h], low,
-                    one, two, old,
-                )  # fmt: skip
+                    window.factor[c, h],
+                    window.target[c, h],
+                    window.gram[c, h],
+                    window.gram_low[c, h],
+                    window.moment[c, h],
+                    window.moment_low[c, h],
+                    low,
+                    one,
+                    two,
+                    old,
+                )
                 if not singular or off == np.inf:
                     window.residual[0] = max(window.residual[0], off)
         singular = d2 > 0 and ls.nearly_singular(window.factor_r[h])
         if d2 > 0 and (due or singular):
             off = ls.refresh(
-                window.factor_r[h], window.target_r[h], window.gram_r[h], window.gram_r_low[h],
-                window.moment_r[h], window.moment_r_low[h], low, one, two, old,
-            )  # fmt: skip
+                window.factor_r[h],
+                window.target_r[h],
+                window.gram_r[h],
+                window.gram_r_low[h],
+                window.moment_r[h],
+                window.moment_r_low[h],
+                low,
+                one,
+                two,
+                old,
+            )
             if not singular or off == np.inf:
                 window.residual[0] = max(window.residual[0], off)
 

@@ -41,10 +41,10 @@ from safedrift.kernels.planning.master import (
     UNIFORM_SLACK,
     Master,
     drop_anchor,
-    gain,
     is_basic,
     make_master,
     optimise,
+    reduced_cost,
 )
 from safedrift.kernels.types import FloatArray, IndexArray, jit, jit_part
 
@@ -86,9 +86,14 @@ class Scratch(NamedTuple):
 def make_answers(n: int, K: int) -> Answers:
     """Return room for the answers of n episodes."""
     return Answers(
-        np.empty(n), np.empty(n), np.empty((n, K)), np.empty((n, K)), np.empty(n), np.empty(n),
         np.empty(n),
-    )  # fmt: skip
+        np.empty(n),
+        np.empty((n, K)),
+        np.empty((n, K)),
+        np.empty(n),
+        np.empty(n),
+        np.empty(n),
+    )
 
 
 def make_scratch(entries: int, H: int, S: int, A: int, K: int) -> Scratch:
@@ -196,7 +201,7 @@ def free_column(scratch, program):
         if not master.active[i]:
             return i
         if not is_basic(master, i):
-            gained = gain(master, i, program)
+            gained = reduced_cost(master, i, program)
             if gained < worst:
                 found, worst = i, gained
     master.active[found] = scratch.keep[found] = False
@@ -269,9 +274,16 @@ def slater_gap(tables, p, b, scratch, H):
         if master.active[i]:
             warm = True
             measure(
-                tables, p, scratch.signals, b, scratch.actions[i], scratch.V, scratch.total,
-                master, i,
-            )  # fmt: skip
+                tables,
+                p,
+                scratch.signals,
+                b,
+                scratch.actions[i],
+                scratch.V,
+                scratch.total,
+                master,
+                i,
+            )
     if not warm:
         for k in range(b.size):
             weights[1 + k] = 1.0

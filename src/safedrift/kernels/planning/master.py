@@ -91,7 +91,7 @@ def cost(master, variable, program):
 
 
 @jit_part
-def gain(master, variable, program):
+def reduced_cost(master, variable, program):
     """Reduced cost: what the objective gains per unit of a variable."""
     high, low = cost(master, variable, program), 0.0
     for row in range(master.basis.size):
@@ -230,7 +230,7 @@ def entering(master, program, tolerance):
             best, found = master.y[k, 0], -2 - k
     for i in range(master.active.size):
         if master.active[i] and not is_basic(master, i):
-            gained = gain(master, i, program)
+            gained = reduced_cost(master, i, program)
             if gained > best:
                 best, found = gained, i
     return found

@@ -52,9 +52,13 @@ def play(arrays, hyper, memory, schedule, inputs, buffer, out, trace, log):
     for e in range(B):  # Alg. 1, line 2: for m = 1, ..., M
         m = memory.clock.episode[0]
         begin_episode(
-            schedule.opens_window[e], schedule.drops[e], schedule.discount[e],
-            schedule.restarts[e], hyper, memory,
-        )  # fmt: skip
+            schedule.opens_window[e],
+            schedule.drops[e],
+            schedule.discount[e],
+            schedule.restarts[e],
+            hyper,
+            memory,
+        )
         if inputs.measured[e]:
             write_policy(memory, out.policies[written])
             written += 1

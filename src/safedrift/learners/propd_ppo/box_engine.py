@@ -179,9 +179,15 @@ class BoxEngine:
             ahead = product(self.history.v[h, :n], wide).reshape(n, 1 + K, count, A, d1)
             logits = np.empty((2, count, A))
             off_nodes.replay(
-                h, n, ahead, np.ascontiguousarray(phi[part]), self.hyperparameters, self.history,
-                self.memory, logits,
-            )  # fmt: skip
+                h,
+                n,
+                ahead,
+                np.ascontiguousarray(phi[part]),
+                self.hyperparameters,
+                self.history,
+                self.memory,
+                logits,
+            )
             raw[part] = (logits[0] - logits[0].max(axis=1, keepdims=True)) + logits[1]
         weight = exp(raw - raw.max(axis=1, keepdims=True))
         return np.asarray(weight / weight.sum(axis=1, keepdims=True))
@@ -198,10 +204,19 @@ class BoxEngine:
         point_v = np.empty((self.memory.values.q.shape[0], H + 1))
         return int(
             off_nodes.end_on_box(
-                thresholds, psi, phi, pi, actions, signals, self.hyperparameters, self.features,
-                self.memory, self.history, point_v,
+                thresholds,
+                psi,
+                phi,
+                pi,
+                actions,
+                signals,
+                self.hyperparameters,
+                self.features,
+                self.memory,
+                self.history,
+                point_v,
             )
-        )  # fmt: skip
+        )
 
     def checked_states(self, states: ArrayLike) -> FloatArray:
         """Check the states of an episode (H, n)."""

@@ -55,7 +55,7 @@ class DualStep:
     lagged
         False pairs b_m with V_g^{m-1} as printed; True pairs b_{m-1} with V_g^{m-1} (E5).
     dual_signal
-        "optimistic" feeds the dual V_g with bonus as in the paper; "plain" the same estimate
+        "optimistic" is V_g with bonus as in the paper; "plain" the same estimate
         without bonus (counts: unvisited pairs at their cap; least squares: the ridge estimate, 0
         in an empty window); "observed" the utility the episode really had, an unbiased sample of
         V_g whatever the estimates are worth (E14).
@@ -151,8 +151,8 @@ class LeastSquaresEvaluation:
         rewards      (β_r,h + s_g √n) ‖φ(x,a)‖ in the norm of Λ_h⁻¹,
         transitions  (β_h + s_P √n) ‖φ_c,h(x,a)‖ in the norm of Λ_c,h⁻¹,
 
-    where s_P = spread_P[block, h] and s_g = spread_g[block, k, h] in the channels of the
-    utilities, and both are 0 in the channel of the reward. The paper has β_r = β and no spread.
+    where s_P = window_drift_P[block, h] and s_g = window_drift_g[block, k, h] in the channels of
+    the utilities, and both are 0 in the channel of the reward. The paper has β_r = β, and neither.
 
     Parameters
     ----------
@@ -162,9 +162,9 @@ class LeastSquaresEvaluation:
         Multipliers of the transition bonus (Alg. 2, line 6) and of the reward bonus (line 10).
     LV : array (blocks, K, H)
         Local variation term added to Q_g in each W-block, as printed.
-    spread_P : array (blocks, H)
+    window_drift_P : array (blocks, H)
         Largest |(P_h^m - P_h^τ) V| between two episodes of a block.
-    spread_g : array (blocks, K, H)
+    window_drift_g : array (blocks, K, H)
         Largest |g_k,h^m - g_k,h^τ| between two episodes of a block.
 
     Notes
@@ -180,8 +180,8 @@ class LeastSquaresEvaluation:
     beta: FloatArray
     beta_r: FloatArray
     LV: FloatArray
-    spread_P: FloatArray
-    spread_g: FloatArray
+    window_drift_P: FloatArray
+    window_drift_g: FloatArray
 
     def __post_init__(self) -> None:
         _check.integer("W", self.W)
@@ -192,8 +192,8 @@ class LeastSquaresEvaluation:
             "beta": (H,),
             "beta_r": (H,),
             "LV": (blocks, K, H),
-            "spread_P": (blocks, H),
-            "spread_g": (blocks, K, H),
+            "window_drift_P": (blocks, H),
+            "window_drift_g": (blocks, K, H),
         }
         for name, shape in shapes.items():
             values = _check.floats(name, getattr(self, name), shape)
@@ -236,7 +236,7 @@ def linear_hyperparameters(
     if not isinstance(evaluation, LeastSquaresEvaluation):
         kind = type(evaluation).__name__
         raise TypeError(f"evaluation must be LeastSquaresEvaluation; got {kind}")
-    names = ("beta", "beta_r", "LV", "spread_P", "spread_g")
+    names = ("beta", "beta_r", "LV", "window_drift_P", "window_drift_g")
     arrays: dict[str, Any] = {name: np.array(getattr(evaluation, name), float) for name in names}
     return LinearHyperparameters(**_steps(improvement, dual), lam=float(evaluation.lam), **arrays)
 

@@ -104,9 +104,13 @@ class TableEngine:
     def begin(self, forget: Schedule) -> TabularPolicy:
         """Start the next episode and return its policy."""
         tabular.begin(
-            forget.opens_window[0], forget.drops[0], forget.discount[0], forget.restarts[0],
-            self.hyperparameters, self.memory,
-        )  # fmt: skip
+            forget.opens_window[0],
+            forget.drops[0],
+            forget.discount[0],
+            forget.restarts[0],
+            self.hyperparameters,
+            self.memory,
+        )
         table = self.memory.policy
         used = int(table.slots.max())
         shape = (*table.slot_of.shape, table.pi.shape[1])
@@ -271,8 +275,8 @@ def checked_hyperparameters(
     check_windows(
         windows,
         LV=(hyper.LV, (K, H)),
-        spread_P=(hyper.spread_P, (H,)),
-        spread_g=(hyper.spread_g, (K, H)),
+        window_drift_P=(hyper.window_drift_P, (H,)),
+        window_drift_g=(hyper.window_drift_g, (K, H)),
     )
     for name in ("beta", "beta_r"):
         if getattr(hyper, name).shape != (H,):

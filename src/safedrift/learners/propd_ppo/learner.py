@@ -173,9 +173,16 @@ class PROPDPPO:
         if features is not None:
             dimensions = Dimensions(*(getattr(world, name) for name in ("d1", "d2", "bound")))
         parameters = tune(
-            sizes, knowledge, budgets, dimensions=dimensions, mode=mode, rho=rho, p=p, noisy=noisy,
+            sizes,
+            knowledge,
+            budgets,
+            dimensions=dimensions,
+            mode=mode,
+            rho=rho,
+            p=p,
+            noisy=noisy,
             overrides=overrides,
-        )  # fmt: skip
+        )
         known = getattr(world, "initial_known", True)
         return cls(
             sizes,
@@ -282,9 +289,16 @@ class PROPDPPO:
         trace = make_trace(B, K, C)
         log = make_log(0, C, H, S, A, K) if log is None else log
         self.engine.play(  # type: ignore[attr-defined]
-            arrays, self.hyperparameters, self.memory, schedule, inputs,
-            make_episode_buffer(H, K), out, trace, log,
-        )  # fmt: skip
+            arrays,
+            self.hyperparameters,
+            self.memory,
+            schedule,
+            inputs,
+            make_episode_buffer(H, K),
+            out,
+            trace,
+            log,
+        )
         log.v_start[:] = trace.v_start[: len(log.v_start)]
         restarts, opens = schedule.restarts, schedule.opens_window
         self._last = (bool(restarts[-1]), bool(opens[-1]), float(trace.at_cap[-1]))
@@ -410,7 +424,7 @@ def _without_windows(parameters: Parameters, forgetting: Forgetting) -> Paramete
     """
     evaluation = parameters.evaluation
     changed: dict[str, Any] = {}
-    for name in ("LV", "spread_P", "spread_g"):
+    for name in ("LV", "window_drift_P", "window_drift_g"):
         values = getattr(evaluation, name, None)
         if values is not None:
             if np.any(values):

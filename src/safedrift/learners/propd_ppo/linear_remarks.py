@@ -78,14 +78,17 @@ def _on_drift(
 ) -> list[str]:
     H, lam, f = sizes.H, part.lam, dimensions.largest * (sizes.H - 1)
     past = np.minimum(part.W, sizes.M - np.arange(0, sizes.M, part.W))[:, None] - 1
-    moved_P = part.spread_P[:, :1] * f / np.sqrt(lam + past * f**2)
-    moved_g = part.spread_g[:, :, 0] / np.sqrt(lam + past)
+    moved_P = part.window_drift_P[:, :1] * f / np.sqrt(lam + past * f**2)
+    moved_g = part.window_drift_g[:, :, 0] / np.sqrt(lam + past)
     said = []
     for name, most, meaning in (
         ("LV", part.LV.max(axis=2), "Q_g is at its cap unless estimate and bonus are below zero"),
-        ("bonus for drift", np.sqrt(past) * (moved_P + moved_g),
-         "reached at the end of the block by first-step pairs with features of the largest norm"),
-    ):  # fmt: skip
+        (
+            "bonus for drift",
+            np.sqrt(past) * (moved_P + moved_g),
+            "reached at the end of the block by first-step pairs with features of the largest norm",
+        ),
+    ):
         per_block = most.max(axis=1)
         if per_block.max() >= H:
             said.append(

@@ -13,7 +13,7 @@ repaired
     explicit multipliers of the bonuses (E9), drift inside the bonus instead of LV (E8). Local
     budgets are max over (x, a) of the l1 change of P and of |change of g|.
 practical
-    Measured steps, restarts and a small bonus, a dual fed with the observed utility. No theorem
+    Measured steps, restarts and a small bonus, the observed utility as dual signal. No theorem
     covers it, and it does not use local budgets: LV and spreads are zero.
 """
 
@@ -194,7 +194,7 @@ def _multipliers(
 def _drift_terms(
     sizes: Sizes, dimensions: Dimensions, knowledge: Knowledge, W: int, *, mode: str
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """LV (blocks, K, H), spread_P (blocks, H) and spread_g (blocks, K, H).
+    """LV (blocks, K, H), window_drift_P (blocks, H) and window_drift_g (blocks, K, H).
 
     Printed: LV = B_P,E H² d1 √(d1 W) + B_g,E √(d2 W), budgets summed over steps, the same at every
     step. Repaired: |(P^m - P^τ) V| ≤ (H-h)/2 ‖P^m - P^τ‖₁ for V in [0, H-h], at most the sum of the
@@ -202,14 +202,16 @@ def _drift_terms(
     """
     M, H, K = sizes.M, sizes.H, sizes.K
     blocks = -(-M // W)
-    LV, spread_P, spread_g = (np.zeros(s) for s in ((blocks, K, H), (blocks, H), (blocks, K, H)))
+    LV, window_drift_P, window_drift_g = (
+        np.zeros(s) for s in ((blocks, K, H), (blocks, H), (blocks, K, H))
+    )
     if isinstance(knowledge, Slater):
-        return LV, spread_P, spread_g
+        return LV, window_drift_P, window_drift_g
     transitions, utilities = (block_sums(change, W) for change in knowledge.per_episode(sizes))
     if mode == "printed":
         d1, d2 = dimensions.d1, dimensions.d2
         B_P, B_g = transitions.sum(axis=-1)[:, None], utilities.sum(axis=-1)
         LV += (B_P * H**2 * d1 * np.sqrt(d1 * W) + B_g * np.sqrt(d2 * W))[:, :, None]
     elif mode == "repaired":
-        spread_P, spread_g = transitions * np.arange(H - 1, -1, -1.0) / 2, utilities
-    return LV, spread_P, spread_g
+        window_drift_P, window_drift_g = transitions * np.arange(H - 1, -1, -1.0) / 2, utilities
+    return LV, window_drift_P, window_drift_g

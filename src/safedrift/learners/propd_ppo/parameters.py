@@ -105,7 +105,11 @@ def _read_evaluation(data: dict[str, Any], sizes: Sizes) -> Evaluation:
     """The evaluation of a record; a number there may stand for a whole array."""
     H, K, blocks = sizes.H, sizes.K, -(-sizes.M // int(data["W"]))
     shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("root", "tail", "beta", "beta_r"), (H,))
-    shapes |= {"LV": (blocks, K, H), "spread_P": (blocks, H), "spread_g": (blocks, K, H)}
+    shapes |= {
+        "LV": (blocks, K, H),
+        "window_drift_P": (blocks, H),
+        "window_drift_g": (blocks, K, H),
+    }
 
     def with_arrays(part: dict[str, Any]) -> dict[str, Any]:
         full = {

@@ -34,8 +34,8 @@ from safedrift.learners.propd_ppo.parameters import (
 
 __all__ = ["check_rho", "theorem3", "theorem4"]
 
-# Measured, not derived (docs/errata.md, E9, E14): Bernstein bonus with a small c, a dual fed with
-# the observed utility, restarts every few M^(2/3) episodes.
+# Measured, not derived (docs/errata.md, E9, E14): Bernstein bonus with a small c, the
+# observed utility as dual signal, restarts every few M^(2/3) episodes.
 PRACTICAL = {"alpha": 0.15, "L": 1.7, "eta": 0.03, "W": 3.4, "lam": 0.004, "c": 0.05}
 
 

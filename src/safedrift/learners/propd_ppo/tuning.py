@@ -84,8 +84,10 @@ def _check_overrides(overrides: dict[str, Any]) -> None:
 
 def _override(found: Parameters, overrides: dict[str, Any]) -> Parameters:
     parts: dict[str, Any] = {
-        "improvement": found.improvement, "dual": found.dual, "evaluation": found.evaluation,
-    }  # fmt: skip
+        "improvement": found.improvement,
+        "dual": found.dual,
+        "evaluation": found.evaluation,
+    }
     if "bonus_scale" in overrides:
         parts["evaluation"] = found.evaluation.scaled(overrides["bonus_scale"])
     for name, part in parts.items():
