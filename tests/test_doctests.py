@@ -28,7 +28,8 @@ EXAMPLES = modules_with_examples()
 
 WITH_EXAMPLES = (
     "TabularCMDP", "DriftingCMDP", "LinearKernelCMDP", "Slater", "LocalBudgets", "Sizes", "Budgets",
-    "from_gymnasium", "solve", "optima", "evaluate", "budgets", "variation",
+    "from_gymnasium", "from_costs", "PROPDPPO", "Run", "Trajectory", "simulate", "check_learner",
+    "solve", "optima", "evaluate", "budgets", "variation",
     "local_budgets", "describe", "problems.make", "theory.bounds", "drift.abrupt",
     "drift.alternating", "drift.bursts", "drift.linear", "drift.periodic", "drift.random_walk",
     "drift.stationary",

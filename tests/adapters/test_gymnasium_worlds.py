@@ -672,3 +672,26 @@ def test_the_command_says_what_an_environment_needs(tmp_path, lake, options, sen
     assert done.exit_code == 2
     assert sentence in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_learner_that_is_not_told_the_first_state_counts_those_it_sees():
+    """The shares are the learner's own: nobody writes into what it was given."""
+    world = sd.from_gymnasium(
+        gymnasium.wrappers.TransformObservation(
+            gymnasium.make("FrozenLake-v1"), lambda s: s, gymnasium.spaces.Discrete(16)
+        ),
+        5,
+        lambda t: 1.0,
+        threshold=4.0,
+        episodes=12,
+    )
+    assert not world.initial_known
+    given = np.array(world.initial)
+    agent = sd.PROPDPPO.for_problem(world, sd.Slater(0.5))
+    assert agent.initial is None
+    before = agent.state()
+    run = sd.simulate(world, agent, seed=1)
+    np.testing.assert_array_equal(world.initial, given)
+    for name, values in agent.state().items():
+        np.testing.assert_array_equal(values, before[name], err_msg=name)
+    assert run.learner.memory.values.initial.tolist() == [1.0] + [0.0] * 16
