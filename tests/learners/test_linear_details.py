@@ -180,7 +180,7 @@ def rising_world(moving, M=400, H=3):
 
 @pytest.mark.parametrize("moving", ["P", "g"])
 @pytest.mark.parametrize("seed", range(3))
-def test_repaired_spreads_cover_a_utility_that_rises_within_the_window(seed, moving):
+def test_repaired_window_drifts_cover_a_utility_that_rises_within_the_window(seed, moving):
     """Without β the spreads alone must make up for data that are out of date; nothing else does."""
     world = rising_world(moving)
     M = world.M

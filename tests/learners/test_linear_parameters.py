@@ -241,7 +241,7 @@ def drifting(draw):
 
 @settings(max_examples=80, deadline=None)
 @given(drifting())
-def test_spread_covers_the_drift_of_transitions_exactly(case):
+def test_window_drift_covers_the_drift_of_transitions_exactly(case):
     """|φᵀΛ⁻¹ Σ φ_τ φ_τᵀ(θ^m - θ^τ)| ≤ window_drift_P √n ‖φ‖_{Λ⁻¹} for every φ, data and V (E8)."""
     d, S, W, lam, rng = case
     H = 4
@@ -268,7 +268,7 @@ def test_spread_covers_the_drift_of_transitions_exactly(case):
 
 @settings(max_examples=80, deadline=None)
 @given(drifting())
-def test_spread_covers_the_drift_of_utilities_exactly(case):
+def test_window_drift_covers_the_drift_of_utilities_exactly(case):
     d, pairs, W, lam, rng = case
     phi = rng.normal(size=(pairs, d))
     phi /= np.linalg.norm(phi, axis=1, keepdims=True)
@@ -290,7 +290,7 @@ def test_spread_covers_the_drift_of_utilities_exactly(case):
     assert part.window_drift_g[0, 0, 0] == 0
 
 
-def test_spread_is_reached():
+def test_window_drift_is_reached():
     """Transitions that turn over once: the bound with √n is an equality as λ → 0, √(d n) is not."""
     n, H, lam = 9, 3, 1e-9
     before, now = np.array([1.0, 0.0]), np.array([0.0, 1.0])  # S = d1 = 2: ψ(x') = e_x', P = θ
@@ -316,7 +316,7 @@ def test_spread_is_reached():
     assert not part.LV.any()
 
 
-def test_spreads_count_changes_inside_blocks_only_and_belong_to_local_budgets():
+def test_window_drifts_count_changes_inside_blocks_only_and_belong_to_local_budgets():
     told = sd.LocalBudgets(np.arange(20.0).reshape(10, 2), 0.5)
     sizes = sd.Sizes(10, 2, 3, 2, 1)
     part = theorem1(sizes, DIMENSIONS, told, BUDGETS, mode="repaired", W=4).evaluation
@@ -386,7 +386,7 @@ def test_every_vacuous_block_is_counted_and_the_largest_named():
     assert f"in block 4 of Theorem 1 is at least H = 5 (it is in {blocks.sum()} of 4" in text
 
 
-def test_a_drift_beyond_every_value_is_said_of_the_spread_too():
+def test_a_drift_beyond_every_value_is_said_of_the_window_drift_too():
     """ΔP of l1 norm 2 and Δg of 1.1 cost (H-1) + 1.1 > H where every past episode is from before.
 
     The last block has 500 - 1 past episodes when it ends.
