@@ -102,7 +102,7 @@ def test_learner_of_the_guide_gets_regret_page_file_and_certificates(guide, tmp_
     assert (run.regret > -0.6).all()
     np.testing.assert_array_equal(run.policy, guide["np"].asarray(run.learner.policy))
     page = (guide["folder"] / "q-learning.html").read_text(encoding="utf-8")
-    assert "Learner: largest_q" in page
+    assert "Learner: largest q" in page
     assert "Dynamic regret" in page
     back = sd.Run.from_parquet(guide["folder"] / "q-learning.parquet")
     assert back.summary() == run.summary()

@@ -15,7 +15,7 @@ from plotly.offline import get_plotlyjs
 
 from safedrift.reports.certificate_section import LEMMA_STYLE, lemma_section
 from safedrift.reports.html import math, table
-from safedrift.reports.plots import MOST_MARKS, MOST_POINTS, Plot, all_plots
+from safedrift.reports.plots import MOST_MARKS, MOST_POINTS, Plot, all_plots, events
 from safedrift.reports.summary_text import configuration, flatten, headline, key_figures
 from safedrift.results.run import Run
 from safedrift.theory.certificates import Certificates
@@ -74,7 +74,7 @@ def _page(run: Run, certificates: Certificates | None) -> str:
 <p class="lead">{escape(headline(run))}</p>
 {notes}
 {table(("Figure", "Value", "Definition"), figures)}
-<p class="quiet">{_GUIDE}</p>
+<p class="quiet">{_GUIDE}{_MARKS if events(run) else ""}</p>
 {plots}
 {proofs}
 <details>
@@ -102,10 +102,11 @@ _DOWNSAMPLED = (
     "are kept."
 )
 
-_GUIDE = (
-    "Episodes count from 0. Drag to zoom, double-click to zoom out; all plots zoom together. "
-    "Faint vertical lines mark restarts of the policy (solid) and of the window (dotted); they are "
-    f"not drawn if there are more than {MOST_MARKS}."
+_GUIDE = "Episodes count from 0. Drag to zoom, double-click to zoom out; all plots zoom together."
+
+_MARKS = (
+    " Faint vertical lines mark restarts of the policy (solid) and of the window (dotted), and other "
+    f"events (dashed); they are not drawn if there are more than {MOST_MARKS}."
 )
 
 _POLICY = (

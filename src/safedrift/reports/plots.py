@@ -17,7 +17,15 @@ from safedrift._check import FloatArray, IntArray
 from safedrift.reports.summary_text import episodes_label
 from safedrift.results.run import Run
 
-__all__ = ["MOST_MARKS", "MOST_POINTS", "Plot", "all_plots", "downsample", "trailing_mean"]
+__all__ = [
+    "MOST_MARKS",
+    "MOST_POINTS",
+    "Plot",
+    "all_plots",
+    "downsample",
+    "events",
+    "trailing_mean",
+]
 
 MOST_POINTS = 2000  # per line
 MOST_MARKS = 60  # restart lines of each kind in a plot; more would hide the curves
@@ -92,7 +100,7 @@ def _of(run: Run, k: int) -> str:
     return "" if run.manifest.sizes.K == 1 else f", constraint {k + 1}"
 
 
-def _events(run: Run) -> dict[str, IntArray]:
+def events(run: Run) -> dict[str, IntArray]:
     """Episodes of each event that the learner's trace marks (its boolean columns), by name.
 
     Periodic restarts are known in every episode, others where episodes were measured.
@@ -133,7 +141,7 @@ def _layout(run: Run, **more: object) -> dict[str, Any]:
             "layer": "below",
             "line": {"color": FAINT, "width": 1, "dash": dash},
         }
-        for name, starts in _events(run).items()
+        for name, starts in events(run).items()
         for dash in [_DASHES.get(name, "dash")]
         for m in (starts[starts > 0].tolist() if len(starts) <= MOST_MARKS else ())
     ]
@@ -257,14 +265,14 @@ def _drift(run: Run) -> Plot:
         "thresholds b": truth.drift_b,
         "optimal policy π*": truth.drift_star,
     }
-    events = _events(run)
-    last = len(rows) + bool(events)
-    titles = [*rows, *([_events_title(run)] if events else [])]
+    marked = events(run)
+    last = len(rows) + bool(marked)
+    titles = [*rows, *([_events_title(run)] if marked else [])]
     figure = make_subplots(last, 1, shared_xaxes=True, subplot_titles=titles)
     for i, (name, change) in enumerate(rows.items(), start=1):
         figure.add_trace(_line(run, change, name, BLUE), i, 1)
     figure.update_traces(line_shape="vh")  # a change belongs to the gap before its episode
-    for name, starts in reversed(events.items()):
+    for name, starts in reversed(marked.items()):
         figure.add_trace(_ticks(starts, name.removesuffix("_restart")), last, 1)
     figure.update_layout(_layout(run, height=110 * last - 20, showlegend=False))
     figure.update_annotations(x=0, xanchor="left", font_size=13)
@@ -276,9 +284,9 @@ def _drift(run: Run) -> Plot:
         "linear-kernel world, of their coefficients θ) and |Δb| (both summed over constraints), "
         "Σ_h max_x ‖Δπ*_h(·|x)‖₁."
     )
-    if events:
+    if marked:
         caption += " Bottom row: the episodes in which the learner restarts, or reports an event."
-    return Plot("Drift and restarts" if events else "Drift", caption, figure)
+    return Plot("Drift and restarts" if marked else "Drift", caption, figure)
 
 
 def _events_title(run: Run) -> str:
@@ -303,8 +311,9 @@ def _other_traces(run: Run) -> Iterator[Plot]:
             _line(run, column, name if wide.shape[1] == 1 else f"{name} {i + 1}", colours[i % 5])
             for i, column in enumerate(wide.T)
         ]
-        caption = f"{name}, as the learner shows it after each episode."
-        yield _plot(run, f"Learner: {name}", name, caption, lines)
+        said = name.replace("_", " ")
+        caption = f"{said.capitalize()}, as the learner shows it after each episode."
+        yield _plot(run, f"Learner: {said}", said, caption, lines)
 
 
 # ---------------------------------------------------------------- where the world has no model
