@@ -105,8 +105,8 @@ _DOWNSAMPLED = (
 _GUIDE = "Episodes count from 0. Drag to zoom, double-click to zoom out; all plots zoom together."
 
 _MARKS = (
-    " Faint vertical lines mark restarts of the policy (solid) and of the window (dotted), and other "
-    f"events (dashed); they are not drawn if there are more than {MOST_MARKS}."
+    " Faint vertical lines mark restarts of the policy (solid) and of the window (dotted), and "
+    f"other events (dashed); they are not drawn if there are more than {MOST_MARKS}."
 )
 
 _POLICY = (
