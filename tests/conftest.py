@@ -1,5 +1,7 @@
 """Hypothesis profile, small random worlds that several files share, an audit of every run."""
 
+from functools import wraps
+
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -105,6 +107,7 @@ def certified_runs(request, monkeypatch):
         return
     simulate = sd.simulate
 
+    @wraps(simulate)
     def audited(world, learner, *arguments, **options):
         run = simulate(world, learner, *arguments, **options)
         size = run.truth.known * world.M * world.H * world.S * world.A

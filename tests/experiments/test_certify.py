@@ -190,6 +190,15 @@ def test_a_run_measured_now_and_then_is_certified_whole():
     assert one.digest != other.digest
 
 
+@pytest.mark.parametrize("kind", ["tabular", "linear"])
+def test_restarts_at_other_periods_than_the_parameters_are_certified(kind):
+    world = small_world(M=50)
+    world = world.as_linear_kernel() if kind == "linear" else world
+    told = sd.Slater(0.01)
+    agent = sd.PROPDPPO.for_problem(world, told, forgetting=sd.learners.Periodic(W=9, L=7))
+    assert sd.certify(world, agent).identities_hold
+
+
 def test_progress_is_told():
     world = small_world(M=30)
     run = sd.simulate(world, learner(world, "slater", "practical"))

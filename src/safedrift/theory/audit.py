@@ -136,7 +136,7 @@ class Audit:
         place = np.asarray(place, np.int64)
         rewards = arrays.rewards[:, None]
         kind: Any = kernels.AuditedLinear if self.linear else kernels.AuditedTables
-        settings = kind(*self.agent.hyperparameters, L=self.periods.L, W=self.periods.W)
+        settings = kind(**self._constants(), L=self.periods.L, W=self.periods.W)
         if self.linear:
             loops.audit_linear(
                 arrays,
@@ -172,6 +172,15 @@ class Audit:
         self.changes += int(truth.fresh[1:].sum() + (truth.fresh[0] and self.done > 0))
         self.done += B
         return np.asarray(out.terms[:, kernels.VALUE])
+
+    def _constants(self) -> dict[str, Any]:
+        """The learner's hyperparameters; those of windows once for each of them."""
+        found: dict[str, Any] = self.agent.hyperparameters._asdict()
+        windows = -(-self.world.M // self.periods.W)
+        for name in ("LV", "window_drift_P", "window_drift_g"):
+            if name in found and len(found[name]) == 1:  # the same, zero, in every window
+                found[name] = np.repeat(found[name], windows, axis=0)
+        return found
 
     def _checked(self, script: kernels.Transcript) -> kernels.Transcript:
         """Refuse arrays that do not fit: compiled code would read past their ends."""
