@@ -186,10 +186,9 @@ def value_features(h, features, memory):
     scratch = memory.scratch
     C, d1 = scratch.sums.shape
     _, A, S = memory.policy.pi.shape
-    first = row_of(h, 0, 0, A, features)
     for s in range(S):
         for a in range(A):
-            integrate(first + s * A + a, h, features, memory)
+            integrate(row_of(h, s, a, A, features), h, features, memory)
             for c in range(C):
                 for i in range(d1):
                     scratch.feature[c, i, a * S + s] = scratch.sums[c, i]
