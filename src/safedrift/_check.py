@@ -5,6 +5,7 @@ These functions are called at the public boundary only. Kernels trust their inpu
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from typing import Any, NoReturn, TypeVar
 
@@ -154,7 +155,9 @@ def integer(name: str, value: object, *, lower: int = 1, upper: int = LARGEST) -
 def choice(name: str, value: str, allowed: Sequence[str]) -> str:
     """Return `value` if it is one of `allowed`."""
     if not isinstance(value, str) or value not in allowed:
-        fail(name, "one of " + ", ".join(repr(a) for a in allowed), repr(value))
+        close = difflib.get_close_matches(value, allowed, 1) if isinstance(value, str) else []
+        meant = f" (did you mean {close[0]!r}?)" if close else ""
+        fail(name, "one of " + ", ".join(repr(a) for a in allowed), repr(value) + meant)
     return value
 
 

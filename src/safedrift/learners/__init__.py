@@ -1,5 +1,7 @@
 """Who learns: sees trajectories, never the truth (imports neither models nor oracles)."""
 
+from safedrift.learners.catalogue import LEARNERS, documentation, make, options
+from safedrift.learners.checked import CheckedLearner
 from safedrift.learners.forgetting import Discount, Forgetting, Never, Periodic, SlidingWindow
 from safedrift.learners.generators import generator_state, restore_generator
 from safedrift.learners.policies import TabularPolicy, draw_action
@@ -23,7 +25,9 @@ from safedrift.learners.protocol import (
 )
 
 __all__ = [
+    "LEARNERS",
     "PROPDPPO",
+    "CheckedLearner",
     "Dimensions",
     "Discount",
     "FastPath",
@@ -38,8 +42,11 @@ __all__ = [
     "TabularPolicy",
     "Trajectory",
     "checked_thresholds",
+    "documentation",
     "draw_action",
     "generator_state",
+    "make",
+    "options",
     "restore_generator",
     "theorem1",
     "theorem2",

@@ -20,7 +20,15 @@ from safedrift import _check
 from safedrift._check import IntArray
 from safedrift.kernels.records import Schedule
 
-__all__ = ["Discount", "Forgetting", "Never", "Periodic", "SlidingWindow", "forgetting_from"]
+__all__ = [
+    "Discount",
+    "Forgetting",
+    "Never",
+    "Periodic",
+    "SlidingWindow",
+    "forgetting_from",
+    "named_forgetting",
+]
 
 
 class Forgetting(Protocol):
@@ -138,6 +146,32 @@ def forgetting_from(data: dict[str, Any]) -> Forgetting:
     kind = _KINDS[_check.choice("forgetting", chosen.pop("kind", ""), tuple(_KINDS))]
     found: Forgetting = kind(**chosen)
     return found
+
+
+def named_forgetting(kind: str, window: int | None, M: int) -> Forgetting:
+    """Return a forgetting by name, with a window of so many episodes.
+
+    Parameters
+    ----------
+    kind
+        "never", "periodic", "sliding" or "discounted" (by 1 - 1/window). A periodic one restarts
+        the policy with the data, the last two never do.
+    window
+        By default M^(2/3), rounded: the order that balances drift of a fixed total against noise.
+
+    Examples
+    --------
+    >>> from safedrift.learners.forgetting import named_forgetting
+    >>> named_forgetting("sliding", None, M=1000)
+    SlidingWindow(W=100, L=None)
+    """
+    _check.choice("forgetting", kind, ("never", "periodic", "sliding", "discounted"))
+    W = round(M ** (2 / 3)) if window is None else _check.integer("window", window)
+    if kind == "never":
+        return Never()
+    if kind == "periodic":
+        return Periodic(W, W)
+    return SlidingWindow(W) if kind == "sliding" else Discount(1 - 1 / max(W, 2))
 
 
 def _check_period(L: int | None) -> None:

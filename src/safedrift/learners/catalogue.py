@@ -1,0 +1,56 @@
+"""Learners by name: `make("uniform", world)`; `LEARNERS` lists them."""
+
+from __future__ import annotations
+
+import inspect
+from types import ModuleType
+from typing import Any
+
+from safedrift import _check
+from safedrift.learners.protocol import Learner, Problem
+from safedrift.learners.rivals import fixed
+
+__all__ = ["LEARNERS", "documentation", "make", "options"]
+
+LEARNERS: dict[str, ModuleType] = {
+    "uniform": fixed,
+}
+
+
+def make(name: str, world: Problem, **chosen: Any) -> Learner:
+    """Build a named learner for a world.
+
+    Parameters
+    ----------
+    name
+        One of `LEARNERS`.
+    world
+        Its sizes, first state and features, where it has them, are what the learner sees of it.
+    **chosen
+        Options of the learner; see `options(name)` and `documentation(name)`.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("maze", episodes=100)
+    >>> sd.learners.make("uniform", world).name
+    'uniform'
+    """
+    _check.choice("learner", name, tuple(LEARNERS))
+    for given in chosen:
+        _check.choice(f"option of {name}", given, (*options(name), "seed"))
+    learner: Learner = LEARNERS[name].build(world, **chosen)
+    return learner
+
+
+def documentation(name: str) -> str:
+    """Return the description of a learner: its paper, what it does, what was changed."""
+    _check.choice("learner", name, tuple(LEARNERS))
+    return inspect.getdoc(LEARNERS[name]) or ""
+
+
+def options(name: str) -> dict[str, Any]:
+    """Return the options of a learner and their defaults."""
+    _check.choice("learner", name, tuple(LEARNERS))
+    known = inspect.signature(LEARNERS[name].build).parameters
+    return {key: p.default for key, p in known.items() if key not in ("world", "seed")}

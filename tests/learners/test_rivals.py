@@ -1,0 +1,53 @@
+"""Every named learner keeps the protocol, with and without its fast path."""
+
+import inspect
+
+import numpy as np
+import pytest
+
+import safedrift as sd
+from safedrift.experiments.playing import play_chunks
+
+
+def columns_of(world, learner, *, slow, seed=3, noisy=True):
+    """Everything a simulation leaves, by the fast path or episode by episode."""
+    parts = list(play_chunks(world, learner, seed, noisy, np.arange(world.M), slow=slow))
+    found = {"policies": np.concatenate([part.policies for part in parts])}
+    found["returns"] = np.concatenate([part.returns for part in parts])
+    for name in parts[0].trace:
+        found[name] = np.concatenate([part.trace[name] for part in parts])
+    return found
+
+
+@pytest.mark.parametrize("name", sd.learners.LEARNERS)
+def test_contract(name):
+    sd.check_learner(lambda world: sd.learners.make(name, world))
+
+
+@pytest.mark.parametrize("constraints", [1, 2])
+@pytest.mark.parametrize("name", sd.learners.LEARNERS)
+def test_fast_path_and_loop_give_the_same_numbers(name, constraints):
+    world = sd.problems.make("random", 70, 5, states=5, actions=3, horizon=4, gamma=0.3,
+                             constraints=constraints)  # fmt: skip
+    fast, slow = (
+        columns_of(world, sd.learners.make(name, world).fresh(4), slow=slow)
+        for slow in (False, True)
+    )
+    assert fast.keys() == slow.keys()
+    for column in fast:
+        np.testing.assert_array_equal(fast[column], slow[column], err_msg=column)
+
+
+@pytest.mark.parametrize("name", sd.learners.LEARNERS)
+def test_documented(name):
+    """The docstring is more than a line, and every option has a default."""
+    assert len(sd.learners.documentation(name).splitlines()) >= 3
+    assert inspect.Parameter.empty not in sd.learners.options(name).values()
+
+
+def test_unknown_names():
+    world = sd.problems.make("maze", 10)
+    with pytest.raises(ValueError, match="did you mean 'uniform'"):
+        sd.learners.make("unifrom", world)
+    with pytest.raises(ValueError, match="option of uniform must be one of"):
+        sd.learners.make("uniform", world, bonus=1)
