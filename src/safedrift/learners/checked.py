@@ -154,7 +154,7 @@ class CheckedLearner:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return everything learnt so far, and the generator's state, as arrays."""
-        own = {"generator": generator_state(self._generator)}
+        own: dict[str, NDArray[Any]] = {"generator": generator_state(self._generator)}
         if not self.algorithm.setup.initial_known:
             own["initial"] = self.algorithm.setup.initial.copy()
         return own | self.algorithm.state()
