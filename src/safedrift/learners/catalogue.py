@@ -8,12 +8,15 @@ from typing import Any
 
 from safedrift import _check
 from safedrift.learners.protocol import Learner, Problem
-from safedrift.learners.rivals import fixed
+from safedrift.learners.rivals import certainty_equivalence, fixed, opt_cmdp, posterior_sampling
 
 __all__ = ["LEARNERS", "documentation", "make", "options"]
 
 LEARNERS: dict[str, ModuleType] = {
     "uniform": fixed,
+    "certainty-equivalence": certainty_equivalence,
+    "opt-cmdp": opt_cmdp,
+    "posterior-sampling": posterior_sampling,
 }
 
 
