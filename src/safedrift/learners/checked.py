@@ -29,6 +29,12 @@ class Setup(NamedTuple):
     initial: FloatArray  # (S,) distribution of the first state, or shares of those seen so far
     initial_known: bool
 
+    def renewed(self) -> Setup:
+        """Return the same before the first episode."""
+        S = self.sizes.S
+        initial = self.initial.copy() if self.initial_known else np.full(S, 1 / S)
+        return self._replace(initial=initial)
+
 
 def tabular_setup(world: Problem) -> Setup:
     """Return what a tabular algorithm is told of a world; refuse one whose states fill a box."""

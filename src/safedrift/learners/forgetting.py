@@ -157,16 +157,18 @@ def named_forgetting(kind: str, window: int | None, M: int) -> Forgetting:
         "never", "periodic", "sliding" or "discounted" (by 1 - 1/window). A periodic one restarts
         the policy with the data, the last two never do.
     window
-        By default M^(2/3), rounded: the order that balances drift of a fixed total against noise.
+        By default M^(3/4) (periodic, sliding) or M^(2/3) (discounted), rounded: the best of three
+        that were tried for planning learners on the worlds of `problems.random`, M = 20,000.
 
     Examples
     --------
     >>> from safedrift.learners.forgetting import named_forgetting
     >>> named_forgetting("sliding", None, M=1000)
-    SlidingWindow(W=100, L=None)
+    SlidingWindow(W=178, L=None)
     """
     _check.choice("forgetting", kind, ("never", "periodic", "sliding", "discounted"))
-    W = round(M ** (2 / 3)) if window is None else _check.integer("window", window)
+    exponent = 2 / 3 if kind == "discounted" else 3 / 4
+    W = round(M**exponent) if window is None else _check.integer("window", window)
     if kind == "never":
         return Never()
     if kind == "periodic":

@@ -1,4 +1,4 @@
-"""The state of a random generator as an array, for checkpoints."""
+"""The state of a random generator as an array, for checkpoints, and draws beyond uniforms."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from safedrift import _check
+from safedrift._check import FloatArray
+from safedrift.kernels.gammas import standard_gammas
 
-__all__ = ["generator_state", "restore_generator"]
+__all__ = ["generator_state", "restore_generator", "standard_gamma"]
 
 _WORD = 2**64 - 1
 
@@ -33,3 +35,11 @@ def restore_generator(generator: np.random.Generator, words: NDArray[np.uint64])
         "has_uint32": has,
         "uinteger": last,
     }
+
+
+def standard_gamma(shapes: FloatArray, generator: np.random.Generator) -> FloatArray:
+    """Return independent draws from Gamma(shape, 1), one for each positive shape (n,)."""
+    state = generator.integers(2**64, size=1, dtype=np.uint64)
+    drawn = np.empty(shapes.size)
+    standard_gammas(shapes, state, drawn)
+    return drawn

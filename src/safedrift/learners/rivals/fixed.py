@@ -62,7 +62,7 @@ class FixedPolicy:
 
     def fresh(self, seed: int | np.random.SeedSequence) -> FixedPolicy:
         """Return the same policy before the first episode."""
-        return FixedPolicy(self.setup, self.table, self.name, told=self.told)
+        return FixedPolicy(self.setup.renewed(), self.table, self.name, told=self.told)
 
     def begin(self, thresholds: FloatArray) -> FloatArray:
         """Return the policy."""

@@ -1,16 +1,18 @@
 """OptCMDP-bonus (Efroni, Mannor and Pirotta 2020, arXiv 2003.02189): optimistic planning.
 
-    r~ = r̂ + b, g~ = ĝ + b,   b(h, x, a) = scale (√(L/2n) + (H-h) √(2 S L/n)),   n = n(h, x, a) ∨ 1
+    r~ = r̂ + b, g~ = ĝ + b,   b(h, x, a) = scale (√(L/2n) + (H-h) √(2 S L/n)),   n = n(h, x, a)
     L = log(2 S A H (2 + K) M / δ),   δ = 0.05
     π = the constrained optimum of (P̂, r~, g~, b)
 
 "printed" has scale 1: Hoeffding's inequality for rewards and utilities, Weissman's for transitions
 and a union bound. The paper's bonus has this form; its own constants were recalled, not verified.
-They are vacuous for any M that one can run. "practical" is b = scale/√n with scale 0.1, chosen on
-the worlds of `problems.random` alone. Signals with bonus are cut at H-h, the largest value.
+They are vacuous for any M that one can run. "practical" is b = scale/√n with scale 0.1. Signals
+with bonus are cut at H-h, the largest value. Discounted counts fall below 1 and the bonus of a pair
+rises again until it is tried once more.
 
 The paper keeps all data, plans before every episode and has no drift; forgetting and
-`replan_every` are ours.
+`replan_every` are ours. Scale and default forgetting were chosen on six worlds of `problems.random`
+(seeds 1001 and 1002, three drifts) and on nothing else.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ def build(
     *,
     constants: str = "practical",
     bonus_scale: float | None = None,
-    forgetting: str = "sliding",
+    forgetting: str = "discounted",
     window: int | None = None,
     replan_every: int = 25,
     seed: int | np.random.SeedSequence = 0,
@@ -83,7 +85,7 @@ def with_bonus(factor: np.ndarray, estimate: Estimate, generator: np.random.Gene
     """Return the model with factor[h]/√n on rewards and utilities of pairs with data."""
     visits = estimate.model.visits
     H = factor.size
-    bonus = factor[:, None, None] / np.sqrt(np.maximum(visits, 1.0))
+    bonus = factor[:, None, None] / np.sqrt(np.where(visits > 0, visits, 1.0))
     left = (H - np.arange(H, dtype=float))[:, None, None]
     signals = np.where(visits > 0, np.minimum(estimate.signals + bonus, left), estimate.signals)
     return estimate._replace(signals=signals)

@@ -106,9 +106,8 @@ class Planner:
 
     def fresh(self, seed: int | np.random.SeedSequence) -> Planner:
         """Return the same algorithm with nothing learnt yet."""
-        initial = self.setup.initial if self.setup.initial_known else _uniform(self.setup)
         return Planner(
-            self.setup._replace(initial=initial.copy()),
+            self.setup.renewed(),
             self.name,
             self.rule,
             self.forgetting,
@@ -368,7 +367,3 @@ def _empty_trace(B: int, K: int) -> dict[str, NDArray[Any]]:
         "window_restart": np.empty(B, bool),
         "replanned": np.zeros(B, bool),
     }
-
-
-def _uniform(setup: Setup) -> FloatArray:
-    return np.full(setup.sizes.S, 1 / setup.sizes.S)

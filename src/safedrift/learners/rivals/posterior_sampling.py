@@ -21,6 +21,7 @@ from safedrift import _check
 from safedrift.kernels.tabular import estimated
 from safedrift.learners.checked import CheckedLearner, tabular_setup
 from safedrift.learners.forgetting import named_forgetting
+from safedrift.learners.generators import standard_gamma
 from safedrift.learners.protocol import Problem
 from safedrift.learners.rivals.planner import Estimate, Planner
 
@@ -72,7 +73,7 @@ def drawn(prior: float, estimate: Estimate, generator: np.random.Generator) -> E
     kept[last] = False
     weights[kept], states[kept] = model.times, model.states
     weights[last], states[last] = prior, N - 1
-    gammas = np.maximum(generator.standard_gamma(weights), 1e-300)
+    gammas = np.maximum(standard_gamma(weights, generator), 1e-300)
     shares = np.empty(weights.size)
     estimated.normalise(offsets, gammas, shares)
     changed = model._replace(offsets=offsets, states=states, times=weights)
