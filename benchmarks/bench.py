@@ -70,6 +70,52 @@ def player(world, agent, episodes, start=0):
     return play
 
 
+RIVALS_WANTED = {"ns-triple-q": 5, "triple-q": 5, "double-restart-triple-q": 5, "restart-q-ucb": 5}
+
+
+def rivals(rounds):
+    """Per-episode time of every tabular learner, learner + simulation, S = 20, A = 5, H = 10.
+
+    times_uniform: against the uniform policy, that is, the simulation alone. wanted: at most so
+    many microseconds; learners that plan do so every 25 episodes.
+    """
+    episodes = 2000
+    world = small_world(M=20_000, S=20, A=5, H=10, drift="linear")
+    learners, plays = [], []
+    for name in sd.learners.LEARNERS:
+        given = {"gamma": 0.01} if "gamma" in sd.learners.options(name) else {}
+        try:
+            learner = sd.learners.make(name, world, **given)
+        except (ValueError, TypeError):  # needs features, or a safe policy
+            continue
+        learners.append(name)
+        plays.append(chunk_player(world, learner, episodes))
+    times = in_turns(rounds, *plays)
+    return [
+        {"learner": name, "us": seconds / episodes * 1e6, "times_uniform": seconds / times[0],
+         "wanted": RIVALS_WANTED.get(name, 60)}
+        for name, seconds in zip(learners, times, strict=True)
+    ]  # fmt: skip
+
+
+def chunk_player(world, learner, episodes):
+    """Play so many episodes on and on, measuring none."""
+    _, H, S, A, K = learner.sizes
+    rng = np.random.default_rng(0)
+    draws = rng.random((episodes, uniforms_per_episode(H, K, 1)))
+    inputs = records.ChunkInput(False, rng.random((episodes, H)), draws, np.zeros(episodes, bool))
+    started = {}
+
+    def play():
+        if started.get("episode", world.M) + episodes > world.M:
+            started["learner"], started["episode"] = learner.fresh(0), 0
+        out = records.make_chunk_output(0, episodes, H, S, A, K)
+        started["learner"].play_chunk(world.arrays, inputs, out)
+        started["episode"] += episodes
+
+    return play
+
+
 def twin_player(world, agent):
     M, H, _, _, K = agent.sizes
     rng = np.random.default_rng(0)
@@ -331,6 +377,7 @@ def main():
     results = {}
     for measure in (
         engine_against_twin,
+        rivals,
         cost_against_states,
         optimum_against_highs,
         least_squares_against_twin,
