@@ -11,6 +11,7 @@ import typer
 
 from safedrift._version import __version__
 from safedrift.cli.certify_command import certify
+from safedrift.cli.learners_command import learners
 from safedrift.cli.problems_command import problems
 from safedrift.cli.report_command import report
 from safedrift.cli.run_command import run
@@ -24,7 +25,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-for command in (run, problems, report, certify, theory):
+for command in (run, problems, learners, report, certify, theory):
     app.command()(command)
 
 
