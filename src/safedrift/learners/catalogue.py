@@ -8,12 +8,22 @@ from typing import Any
 
 from safedrift import _check
 from safedrift.learners.protocol import Learner, Problem
-from safedrift.learners.rivals import fixed
+from safedrift.learners.rivals import (
+    double_restart_triple_q,
+    fixed,
+    ns_triple_q,
+    restart_q_ucb,
+    triple_q,
+)
 
 __all__ = ["LEARNERS", "documentation", "make", "options"]
 
 LEARNERS: dict[str, ModuleType] = {
     "uniform": fixed,
+    "triple-q": triple_q,
+    "ns-triple-q": ns_triple_q,
+    "double-restart-triple-q": double_restart_triple_q,
+    "restart-q-ucb": restart_q_ucb,
 }
 
 
