@@ -248,9 +248,7 @@ def play(arrays, first, tables, rule, inputs, buffer, out, mu):
         for h in range(H):
             states[h] = x
             actions[h] = greedy_action(tables, h, x)
-            observe(
-                arrays, first + e, h, x, actions[h], inputs.noisy, u, H + h * channels, signals
-            )
+            observe(arrays, first + e, h, x, actions[h], inputs.noisy, u, H + h * channels, signals)
             for c in range(channels):
                 out.returns[e, c] += signals[c, h]
             if h + 1 < H:

@@ -11,7 +11,7 @@ Idea
         p_j = (1 - γ) w_j / Σ w + γ/N,    w_j ← w_j exp(γ x / (N p_j)) for the arm played,
         γ = min(1, √(N log N / ((e - 1) n))).
 
-    The payoff x in [0, 1] of an epoch with mean observed reward R, utilities G_k and thresholds b_k:
+    The payoff x in [0, 1] of an epoch with mean reward R, utilities G_k and thresholds b_k:
 
         x = (R + ρ Σ_k (H - [b_k - G_k]_+)) / (H (1 + ρ K)).
 Constants

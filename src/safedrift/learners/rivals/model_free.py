@@ -38,6 +38,7 @@ from safedrift.learners.checked import Setup
 __all__ = ["CONSTANTS", "ModelFree", "Triple", "chosen", "logarithm", "power", "triple_q_rule"]
 
 CONSTANTS = ("practical", "printed")
+_OF_QUEUES = ("chi", "utility_width", "eta", "epsilon", "lift")  # not used without constraints
 
 
 # ---------------------------------------------------------------- constants
@@ -187,8 +188,10 @@ class ModelFree:
         return {"mu": self.tables.mu.copy()} if self.constrained else {}
 
     def settings(self) -> dict[str, Any]:
-        """Return every constant."""
-        return {**self.recorded, **self.rule._asdict()}
+        """Return every constant that is used."""
+        unused = () if self.constrained else _OF_QUEUES
+        used = {name: x for name, x in self.rule._asdict().items() if name not in unused}
+        return {**self.recorded, **used}
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the tables and the number of finished episodes."""

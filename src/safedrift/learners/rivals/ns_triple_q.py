@@ -9,8 +9,8 @@ Idea
     updated, and all of Q and C return to H. The queues are kept.
 Constants
     `printed`: those of `learners.rivals.model_free`. The paper adds 2 H b~ to every bonus, b~ being
-    a bound on the variation inside a frame; here b~ = B · frame / M, the average. How ε and η depend
-    on B is recalled, not verified. At any M one can run ε exceeds H.
+    a bound on the variation inside a frame; here b~ = B · frame / M, the average. How ε and η
+    depend on B is recalled, not verified. Vacuous at any M one can run, as in `triple_q`.
     `practical`: the scaling of the authors' notebook for Triple-Q (see `triple_q`), with η times
     B^(1/3); there is no public code for this algorithm.
 Changed

@@ -10,7 +10,8 @@ Idea
     T = H M and Δ the variation budget of rewards and transitions.
 Constants
     `printed`: bonus (H + 1) √(ι/n) after a stage of n visits, ι = log(2/δ) with δ = 1/T. D, ι and
-    the stages were read in the paper; the bonus is recalled, not verified.
+    the stages were read in the paper; the bonus is recalled, not verified. With rewards of 1/2, Q
+    leaves its first value after a stage of about 4 (H + 1)² ι visits: too many for most M.
     `practical`: bonus 0.05 H/√n, as in the authors' experiments (their replication package).
 Changed
     D is rounded to an integer, at least 1. Utilities and thresholds are not looked at. The version

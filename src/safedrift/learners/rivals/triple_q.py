@@ -9,8 +9,9 @@ Idea
     relearnt with large rates but not forgotten. Queues change at the end of frames only.
 Constants
     `printed`: χ = η = M^0.2, ε, ι, bonus and lift as in `learners.rivals.model_free`. The formulas
-    are recalled, not verified against the paper's text. At any M one can run ε exceeds H: the
-    queues grow without end and the policy serves utility alone.
+    are recalled, not verified against the paper's text. They are vacuous at any M one can run: ε
+    exceeds H, and the bonus of a first visit too, which lifts an action that was tried above those
+    that were not: the first one is played for ever.
     `practical`: those of the authors' notebook (honghaow/Triple-Q, Triple_Q_tabular.ipynb): η, χ,
     frame, bonus and the factor 0.01 as they stand there. Its ε = 0.5 at H = 25 became 0.02 H, and
     its lift of 3, where a return is at most 100 · 25, became 0.0012 H.
