@@ -298,6 +298,22 @@ def test_settings_say_what_is_told():
         assert sd.learners.make(name, world).settings()["constants"] == "practical"
 
 
+def test_frames_last_between_one_episode_and_all():
+    world = make_world(M=50)
+    frames = [
+        sd.learners.make("ns-triple-q", world, budget=budget).settings()["frame"]
+        for budget in (1e-9, 1.0, 1e9)
+    ]
+    assert frames == [50, 10, 1]  # 50^0.6 = 10.46
+
+
+def test_number_of_epochs_by_hand():
+    """D = (Δ² T / (S A H²))^(1/3) = (64 · 24000 / 192)^(1/3) = 20."""
+    world = make_world(M=6000)
+    learner = sd.learners.make("restart-q-ucb", world, budget=8.0)
+    assert learner.settings()["frame"] == 300
+
+
 @pytest.mark.parametrize(
     ("name", "option", "value", "message"),
     [
