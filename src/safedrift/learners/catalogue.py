@@ -8,7 +8,16 @@ from typing import Any
 
 from safedrift import _check
 from safedrift.learners.protocol import Learner, Problem
-from safedrift.learners.rivals import certainty_equivalence, fixed, opt_cmdp, posterior_sampling
+from safedrift.learners.rivals import (
+    certainty_equivalence,
+    double_restart_triple_q,
+    fixed,
+    ns_triple_q,
+    opt_cmdp,
+    posterior_sampling,
+    restart_q_ucb,
+    triple_q,
+)
 
 __all__ = ["LEARNERS", "documentation", "make", "options"]
 
@@ -17,6 +26,10 @@ LEARNERS: dict[str, ModuleType] = {
     "certainty-equivalence": certainty_equivalence,
     "opt-cmdp": opt_cmdp,
     "posterior-sampling": posterior_sampling,
+    "triple-q": triple_q,
+    "ns-triple-q": ns_triple_q,
+    "double-restart-triple-q": double_restart_triple_q,
+    "restart-q-ucb": restart_q_ucb,
 }
 
 
