@@ -50,7 +50,9 @@ from safedrift.learners.rivals.model_free import (
     triple_q_rule,
 )
 
-__all__ = ["DoubleRestart", "build"]
+__all__ = ["TUNABLE", "DoubleRestart", "build"]
+
+TUNABLE = {"eta": (0.03, 30.0, "log"), "bonus": (0.01, 1.0, "log")}
 
 
 def build(

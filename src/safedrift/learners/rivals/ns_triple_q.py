@@ -27,13 +27,15 @@ from safedrift.learners.checked import CheckedLearner, tabular_setup
 from safedrift.learners.protocol import Problem
 from safedrift.learners.rivals.model_free import ModelFree, Triple, triple_q_rule
 
-__all__ = ["build"]
+__all__ = ["TUNABLE", "build"]
+
+TUNABLE = {"eta": (0.03, 30.0, "log"), "bonus": (0.01, 1.0, "log"), "frame": (100, 10_000, "log")}
 
 
 def build(
     world: Problem,
     *,
-    budget: float = 1.0,
+    budget: float | None = None,
     constants: str = "practical",
     frame: int | None = None,
     chi: float | None = None,
@@ -50,7 +52,7 @@ def build(
     ----------
     budget
         Variation of the world over all episodes, B > 0: `safedrift.budgets(world).delta` where the
-        world is known.
+        world is known. Not told: 1.
     constants
         "practical" or "printed"; each of the following replaces one of them.
     frame
@@ -76,8 +78,9 @@ def build(
     16
     """
     setup = tabular_setup(world)
-    budget = _check.positive("budget", budget)
+    told = [] if budget is None else ["variation budget"]
+    budget = 1.0 if budget is None else _check.positive("budget", budget)
     options = Triple(constants, frame, chi, eta, epsilon, bonus, utility_bonus, offset)
     rule = triple_q_rule(setup.sizes, options, budget=budget, episodes=world.M, restarts=True)
-    recorded = {"told": ["variation budget"], "constants": constants, "budget": budget}
+    recorded = {"told": told, "constants": constants, "budget": budget}
     return CheckedLearner(ModelFree(setup, "ns-triple-q", rule, recorded, constrained=True), seed)

@@ -31,13 +31,15 @@ from safedrift.learners.checked import CheckedLearner, tabular_setup
 from safedrift.learners.protocol import Problem
 from safedrift.learners.rivals.model_free import CONSTANTS, ModelFree, chosen, logarithm, power
 
-__all__ = ["build"]
+__all__ = ["TUNABLE", "build"]
+
+TUNABLE = {"bonus": (0.01, 1.0, "log"), "epoch": (100, 10_000, "log")}
 
 
 def build(
     world: Problem,
     *,
-    budget: float = 1.0,
+    budget: float | None = None,
     constants: str = "practical",
     epoch: int | None = None,
     bonus: float | None = None,
@@ -49,7 +51,7 @@ def build(
     Parameters
     ----------
     budget
-        Variation of rewards and transitions over all episodes, Δ > 0.
+        Variation of rewards and transitions over all episodes, Δ > 0. Not told: 1.
     constants
         "practical" or "printed"; `epoch` and `bonus` replace one of them each.
     epoch
@@ -67,9 +69,10 @@ def build(
     250
     """
     setup = tabular_setup(world)
-    budget = _check.positive("budget", budget)
+    told = [] if budget is None else ["variation budget"]
+    budget = 1.0 if budget is None else _check.positive("budget", budget)
     rule = _rule(setup.sizes, budget, constants, epoch, bonus, chosen("offset", offset, 0.0))
-    recorded = {"told": ["variation budget"], "constants": constants, "budget": budget}
+    recorded = {"told": told, "constants": constants, "budget": budget}
     algorithm = ModelFree(setup, "restart-q-ucb", rule, recorded, constrained=False)
     return CheckedLearner(algorithm, seed)
 

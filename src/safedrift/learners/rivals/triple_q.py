@@ -31,7 +31,9 @@ from safedrift.learners.checked import CheckedLearner, tabular_setup
 from safedrift.learners.protocol import Problem
 from safedrift.learners.rivals.model_free import ModelFree, Triple, triple_q_rule
 
-__all__ = ["build"]
+__all__ = ["TUNABLE", "build"]
+
+TUNABLE = {"eta": (0.03, 30.0, "log"), "bonus": (0.01, 1.0, "log")}
 
 
 def build(
