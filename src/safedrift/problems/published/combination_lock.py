@@ -7,7 +7,8 @@ Description
 States
     0 the start, 1 to H - 1 the first chain, H to 2H - 2 the second, 2H - 1 fallen off: S = 10.
 Actions
-    0, 1. At the start they choose the chain. In each state of a chain the seed draws which is right.
+    0, 1. At the start they choose the chain. In each state of a chain one is right; the seed draws
+    which.
 Transitions
     The choice and each right action lead on with probability `success`, else off. A wrong one leads
     off. Who fell off stays there.
@@ -28,7 +29,7 @@ Closed form
     binds while the second prize is larger, and allows the second chain with probability
     `limit`/(q + ... + q^(H-1)).
 Budgets
-    TODO
+    With the default options and M = 2000: B_P = 0, B_r = 51.97, B_g = 0, B_b = 0, gamma >= 2.
 Source
     W. Mao, K. Zhang, R. Zhu, D. Simchi-Levi and T. Başar, Near-optimal model-free reinforcement
     learning in non-stationary episodic MDPs (RestartQ-UCB), ICML 2021; the layout of the ten states
@@ -50,9 +51,7 @@ from safedrift.models.outcomes import certain, outcomes
 from safedrift.problems.published.draws import generator
 from safedrift.problems.published.scaling import COST, SAME, Published
 
-PUBLISHED = Published(
-    "Mao et al., ICML 2021", episodes=5_000, runs=5, reward=SAME, constraint=COST
-)
+PUBLISHED = Published("Mao et al., ICML 2021", episodes=5_000, runs=5, reward=SAME, constraint=COST)
 
 _LOW, _HIGH, _OFF = 0.25, 1.0, 0.125
 _NAMES = ("second prize high", "first prize high")

@@ -21,7 +21,7 @@ Closed form
 Knowledge
     The gap is what `share` leaves of the largest utility: see `sd.optima(world).gamma`.
 Budgets
-    TODO
+    With the default options and M = 2000: B_P = 0, B_r = 0, B_g = 0, B_b = 0, gamma >= 4.24.
 Source
     T. Kitamura et al., A policy gradient primal-dual algorithm for constrained MDPs with uniform
     PAC guarantees, 2024 (arXiv 2401.17780), and the authors' code. Worlds of the same

@@ -8,8 +8,8 @@ States
 Actions
     Order a = 0, 1, ..., 5 pieces; pieces that do not fit are not ordered.
 Transitions
-    y = min(x + a, 5) pieces are on the shelf, demand D is drawn, and x' = max(y - D, 0). D is 0 to 5
-    with probabilities 0.3, 0.2, 0.2, 0.2, 0.05, 0.05.
+    y = min(x + a, 5) pieces are on the shelf, demand D is drawn, and x' = max(y - D, 0). D is 0 to
+    5 with probabilities 0.3, 0.2, 0.2, 0.2, 0.05, 0.05.
 Reward
     Revenue 0.08 D if y ≥ D, else 0, divided by 0.132, its largest mean. `revenue` = "demand" takes
     the mean over D. "next_stock" weights demand d by the probability of the stock after it, as the
@@ -24,7 +24,7 @@ Knowledge
     Ordering nothing costs nothing: `Slater(limit)` holds with equality, 3.5 with the default
     options.
 Budgets
-    TODO
+    With the default options and M = 2000: B_P = 0, B_r = 0, B_g = 0, B_b = 0, gamma >= 3.5.
 Source
     A. Bura, A. HasanzadeZonuzy, D. Kalathil, S. Shakkottai and J.-F. Chamberland, DOPE: doubly
     optimistic and pessimistic exploration for safe reinforcement learning, NeurIPS 2022 (arXiv

@@ -1,7 +1,7 @@
 """Random numbers of published worlds, in plain arithmetic: the same bits on every processor.
 
-A Dirichlet vector is a vector of independent gamma variables over its sum. For a shape α < 1, Ahrens
-and Dieter (1974) draw a gamma variable by rejection: with B = 1 + α/e and u, v uniform,
+A Dirichlet vector is a vector of independent gamma variables over its sum. For a shape α < 1,
+Ahrens and Dieter (1974) draw a gamma variable by rejection: with B = 1 + α/e and u, v uniform,
 
     B u ≤ 1:   x = (B u)^(1/α),              accepted if v ≤ e^(-x)
     else:      x = -ln((B - B u)/α),         accepted if v ≤ x^(α-1)

@@ -23,7 +23,7 @@ Closed form
     and the value without the constraint 4. With `pays` = "always", two moves lead to state 2 for
     good: 1/3 + 2/3 + 4 = 5, and the constraint is slack.
 Budgets
-    TODO
+    With the default options and M = 2000: B_P = 0, B_r = 0, B_g = 0, B_b = 0, gamma >= 3.
 Source
     A. Bura, A. HasanzadeZonuzy, D. Kalathil, S. Shakkottai and J.-F. Chamberland, DOPE: doubly
     optimistic and pessimistic exploration for safe reinforcement learning, NeurIPS 2022 (arXiv

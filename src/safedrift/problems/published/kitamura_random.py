@@ -11,14 +11,14 @@ Reward
     r_h(x, a) is 1 with probability `density`, else 0. A published reward is V_r.
 Utility and threshold
     g_h(x, a) is 1 with probability `density`, else 0. The threshold is `share` of the largest
-    utility that a policy reaches. Worlds in which it is 0 are drawn again; 30 % of all seeds have a
-    slack constraint (see `sd.describe`).
+    utility that a policy reaches. Worlds in which it is 0 are drawn again. The constraint never
+    binds in 15 of the seeds 0 to 99, not in 0: see `sd.describe`.
 Drift
     None: P, r, g and b are fixed.
 Knowledge
     The gap is what `share` leaves of the largest utility: see `sd.optima(world).gamma`.
 Budgets
-    TODO
+    With the default options and M = 2000: B_P = 0, B_r = 0, B_g = 0, B_b = 0, gamma >= 0.7977.
 Source
     T. Kitamura et al., Provably efficient RL under episode-wise safety in constrained MDPs with
     linear function approximation, 2025, and the authors' code. Worlds of the same distribution,
@@ -28,8 +28,6 @@ Version
 """
 
 from __future__ import annotations
-
-import numpy as np
 
 from safedrift import _check
 from safedrift.models import DriftingCMDP

@@ -21,7 +21,7 @@ Drift
 Knowledge
     The slow link alone: `Slater((1 - share) H)` holds with equality, 1.6 with the default options.
 Budgets
-    TODO
+    With the default options and M = 2000: B_P = 0, B_r = 0, B_g = 0, B_b = 0, gamma >= 1.6.
 Source
     T. Kitamura et al., Provably efficient RL under episode-wise safety in constrained MDPs with
     linear function approximation, 2025, and the authors' code. Worlds of the same distribution,

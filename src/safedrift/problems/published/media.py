@@ -22,7 +22,7 @@ Drift
 Knowledge
     The slow link costs nothing: `Slater(limit)` holds with equality, 5 with the default options.
 Budgets
-    TODO
+    With the default options and M = 2000: B_P = 0, B_r = 0, B_g = 0, B_b = 0, gamma >= 5.
 Source
     A. Bura, A. HasanzadeZonuzy, D. Kalathil, S. Shakkottai and J.-F. Chamberland, DOPE: doubly
     optimistic and pessimistic exploration for safe reinforcement learning, NeurIPS 2022 (arXiv

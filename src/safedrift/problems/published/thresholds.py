@@ -1,6 +1,6 @@
 """Random tables with a threshold that is a share of the largest utility.
 
-    b = share * max_π V_g(π)
+b = share * max_π V_g(π)
 """
 
 from __future__ import annotations

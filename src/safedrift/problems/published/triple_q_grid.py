@@ -15,14 +15,15 @@ Reward
     is 100 V_r.
 Utility and threshold
     1, or 0 for a step that enters an obstacle. The threshold H - `limit` allows `limit` of these
-    per episode: 6 in the paper, 5 in the authors' notebook. A published cost is H - V_g.
+    per episode: 6 in the paper, 5 in the authors' notebook. A published cost is H - V_g. Both are
+    slack: the best policy of all costs 4. The constraint binds if `limit` < 4.
 Drift
     None: P, r, g and b are fixed.
 Knowledge
     The walker can stay in its corner without cost: `Slater(limit)` holds with equality, 6 with the
     default options.
 Budgets
-    TODO
+    With the default options and M = 2000: B_P = 0, B_r = 0, B_g = 0, B_b = 0, gamma >= 6.
 Source
     H. Wei, X. Liu and L. Ying, Triple-Q: a model-free algorithm for constrained reinforcement
     learning with sublinear regret and zero constraint violation, AISTATS 2022; obstacles as in the
