@@ -77,7 +77,8 @@ o......ooo.oo
 o..ooo.oo.o..
 ............S
 """
-_RANDOM, _CHANGE = 0.05, 0.1
+_RANDOM, _CHANGE = 0.05, 0.1  # p in the first episode, and by how much all drifts
+_LARGEST = 1.1  # reward or cost
 _LAST = {"rises": _RANDOM + _CHANGE, "falls": 0.0, "fixed": _RANDOM}  # p at the end
 _REWARDS = ("walk", "cells", "common", "fixed")
 _COSTS = ("obstacles", "cells", "fixed")
@@ -107,41 +108,28 @@ def build(
     last = _LAST[_check.choice("moves", moves, tuple(_LAST))]
     _check.choice("rewards", rewards, _REWARDS)
     _check.choice("costs", costs, _COSTS)
-    grid = layout()
-    S, rng, t = grid.n * grid.n, generator(seed), np.arange(M) / M
-    # A mean over the cell entered is linear in p and linear in the cell's value. So the four
-    # combinations of first and last p with first and last value make up all episodes.
-    move = np.minimum(2 * t, 1) if moves == "falls" else t
-    rho, change = _rewards(grid), np.ones(S)
-    value = t
-    if rewards == "walk":
-        value = (1 + np.cumsum(_signs(rng, M)) / M) / 2
-    elif rewards == "cells":
-        change = _signs(rng, S)
-    elif rewards == "common":
-        change = np.full(S, _signs(rng, 1)[0])
-    change = _CHANGE * change * (rewards != "fixed")
-    obstacle = np.zeros(S)
-    obstacle[grid.obstacles] = 1.0
-    more = {"obstacles": obstacle, "cells": np.ones(S), "fixed": np.zeros(S)}[costs]
-    pays = (rho - change if rewards == "walk" else rho, rho + change)
-    takes = (obstacle, obstacle + _CHANGE * more)
+    grid, t = layout(), np.arange(M) / M
+    S, start = grid.n * grid.n, certain(grid.start, grid.n * grid.n)
+    first_pay, last_pay, paid = _rewards(grid, rewards, generator(seed), t)
+    first_cost, last_cost = _costs(grid, costs)
+    threshold = H - limit / _LARGEST
+    # A mean over the cell entered is linear in p and linear in the value of the cell. So the four
+    # combinations of first and last p with first and last values make up all episodes.
     scenarios = []
     for p in (_RANDOM, last):
         P = transitions(grid, p, H)
-        for rho_then, cost_then in zip(pays, takes, strict=True):
-            r = (entered(grid, p, rho_then) + 0.1) / 1.2
-            g = 1 - entered(grid, p, cost_then) / 1.1
+        for pay, cost in ((first_pay, first_cost), (last_pay, last_cost)):
+            r = (entered(grid, p, pay) + _CHANGE) / (_LARGEST + _CHANGE)
+            g = 1 - entered(grid, p, cost) / _LARGEST
             r, g = (np.broadcast_to(x.clip(0, 1), (H, S, 4)) for x in (r, g))
-            scenarios.append(
-                TabularCMDP(P, r, g[None], np.array([H - limit / 1.1]), certain(grid.start, S))
-            )
+            scenarios.append(TabularCMDP(P, r, g[None], np.array([threshold]), start))
+    random = np.minimum(2 * t, 1) if moves == "falls" else t
     return DriftingCMDP(
         scenarios,
-        transition_weights=_combined(move, np.zeros(M)),
-        reward_weights=_combined(move, value),
-        utility_weights=_combined(move, t),
-        thresholds=np.full((M, 1), H - limit / 1.1),
+        transition_weights=_combined(random, np.zeros(M)),
+        reward_weights=_combined(random, paid),
+        utility_weights=_combined(random, t),
+        thresholds=np.full((M, 1), threshold),
     )
 
 
@@ -163,20 +151,44 @@ def layout() -> Grid:
     return Grid(13, cells.index("S"), cells.index("G"), obstacles)
 
 
-def _rewards(grid: Grid) -> FloatArray:
-    """ρ (S,) in the first episode."""
+def _rewards(
+    grid: Grid, reading: str, rng: np.random.Generator, t: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """ρ (S,) at the two ends of its drift, and the place (M,) of each episode between them."""
     d = distances(grid)
     rho = 0.1 * (d.max() - d) / d.max()
     rho[grid.goal] = 1.0
-    return rho
+    if reading == "walk":
+        steps = np.concatenate(([0.0], _signs(rng, t.size - 1)))
+        return rho - _CHANGE, rho + _CHANGE, (1 + np.cumsum(steps) / t.size) / 2
+    signs = {
+        "cells": lambda: _signs(rng, rho.size),
+        "common": lambda: _signs(rng, 1),
+        "fixed": lambda: np.zeros(1),
+    }
+    return rho, rho + _CHANGE * signs[reading](), t
+
+
+def _costs(grid: Grid, reading: str) -> tuple[FloatArray, FloatArray]:
+    """c (S,) in the first episode and after the last."""
+    obstacle = np.zeros(grid.n * grid.n)
+    obstacle[grid.obstacles] = 1.0
+    more = {"obstacles": obstacle, "cells": np.ones(obstacle.size), "fixed": np.zeros(1)}
+    return obstacle, obstacle + _CHANGE * more[reading]
 
 
 def _signs(rng: np.random.Generator, size: int) -> FloatArray:
     return np.asarray(1.0 - 2.0 * rng.integers(0, 2, size))
 
 
-def _combined(move: FloatArray, value: FloatArray) -> FloatArray:
+def _combined(random: FloatArray, value: FloatArray) -> FloatArray:
     """Weights (M, 4) of (first p, first value), (first, last), (last, first), (last, last)."""
     return np.stack(
-        ((1 - move) * (1 - value), (1 - move) * value, move * (1 - value), move * value), axis=1
+        (
+            (1 - random) * (1 - value),
+            (1 - random) * value,
+            random * (1 - value),
+            random * value,
+        ),
+        axis=1,
     )

@@ -46,7 +46,7 @@ def distances(grid: Grid) -> FloatArray:
     row, column = np.divmod(np.arange(grid.n * grid.n), grid.n)
     goal = divmod(grid.goal, grid.n)
     squares = (row - goal[0]) ** 2 + (column - goal[1]) ** 2
-    return np.sqrt(squares.astype(np.float64))
+    return np.asarray(np.sqrt(squares.astype(np.float64)))
 
 
 def transitions(grid: Grid, p: float, H: int) -> Successors:

@@ -71,7 +71,7 @@ def build(
     u = generator(_check.integer("seed", seed, lower=0)).random(2)
     fast, playout = 0.5 + 0.4 * u[0], 0.1 + 0.3 * u[1]
     P = buffer_transitions(S, (fast, 1 - fast), playout, H)
-    rewards = np.broadcast_to(np.arange(S)[:, None] > 0, (H, S, 2))
+    rewards = np.broadcast_to(np.minimum(np.arange(S), 1.0)[:, None], (H, S, 2))
     utilities = np.broadcast_to([0.0, 1.0], (1, H, S, 2))
     cmdp = TabularCMDP(P, rewards, utilities, np.array([share * H]), certain(0, S))
     return DriftingCMDP([cmdp], drift.stationary(M, 1))

@@ -77,7 +77,7 @@ def build(
         _check.positive(name, value, upper=1, closed=False)
     limit = _check.positive("limit", H / 2 if limit is None else limit, upper=H, closed=False)
     P = buffer_transitions(S, (fast, slow), playout, H)
-    rewards = np.broadcast_to(np.arange(S)[:, None] > 0, (H, S, 2))
+    rewards = np.broadcast_to(np.minimum(np.arange(S), 1.0)[:, None], (H, S, 2))
     costs = np.broadcast_to([1.0, 0.0], (1, H, S, 2))
     utilities, thresholds = from_costs(costs, np.array([limit]))
     cmdp = TabularCMDP(P, rewards, utilities, thresholds, certain(0, S))

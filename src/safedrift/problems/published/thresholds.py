@@ -1,7 +1,4 @@
-"""Random tables with a threshold that is a share of the largest utility.
-
-b = share * max_π V_g(π)
-"""
+"""Random tables with a threshold that is a share of the largest utility: b = share max_π V_g."""
 
 from __future__ import annotations
 
