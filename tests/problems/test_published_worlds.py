@@ -175,8 +175,8 @@ def test_dope_inventory_is_that_of_the_paper(revenue):
 
 
 def test_one_day_of_the_dope_inventory_on_paper():
-    # Order 3: 0.08 (1 * 0.2 + 2 * 0.2 + 3 * 0.2) by demand. By next stock demand 3 has the weight of
-    # a sold-out day, 0.3. The cost is 4 + 2 * 3 + 3.
+    # Order 3: 0.08 (1 * 0.2 + 2 * 0.2 + 3 * 0.2) by demand. By next stock demand 3 has the weight
+    # of a sold-out day, 0.3. The cost is 4 + 2 * 3 + 3.
     for revenue, earned in (("demand", 0.096), ("next_stock", 0.12)):
         day = make("dope_inventory", episodes=1, horizon=1, limit=0.9, revenue=revenue).at(0)
         assert day.rewards[0, 0, 3] == pytest.approx(earned / 0.132)
