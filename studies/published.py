@@ -30,7 +30,7 @@ from safedrift.problems import PROBLEMS, make
 
 DOCS = Path(__file__).parents[1] / "docs"
 MEASURED = 2_000  # episodes measured per run, about
-HORIZONS = tuple(range(17, 27))
+HORIZONS = tuple(range(15, 31))
 SHOWN_GRID = ((2.64, 4.9), (2.91, 5.57), (2.95, 6.57))  # reward and cost that the paper shows
 
 
@@ -64,7 +64,8 @@ EXPERIMENTS = {
         },
     ),
     "triple_q_grid": Experiment(
-        "triple_q_grid", {"triple-q": "860 / 5", "ns-triple-q": NONE, "uniform": NONE}
+        "triple_q_grid",
+        {"triple-q": "860 / 5", "ns-triple-q": NONE, "propd-ppo": NONE, "uniform": NONE},
     ),
     "media": Experiment(
         "media",
