@@ -101,9 +101,10 @@ def test_uniform_policy_that_is_good_in_every_second_episode():
 
 
 def test_uniform_policy_that_is_nearly_optimal_but_unsafe_is_fine():
-    # Both actions earn almost the same; only one is safe, and the threshold asks for it always.
-    world = always([1.0, 0.99, 0.0], [[0.4, 1, 0.4]], [2.0])
+    # 49 of 50 actions earn 1, ten are safe: the uniform policy loses 2 % and has a utility of 0.4.
+    world = always([1] * 49 + [0], [[1] * 10 + [0] * 40], [1.5])
     assert not any("uniform" in sentence for sentence in said(world))
+    assert any("uniform" in w for w in said(always([1] * 49 + [0], [[1] * 10 + [0] * 40], [0.3])))
 
 
 # ---------------------------------------------------------------- r + g constant
@@ -129,6 +130,13 @@ def test_sum_may_depend_on_the_step_but_not_on_one_bit_of_a_table():
 def test_sum_that_is_constant_in_the_first_episode_only_is_fine():
     same, other = one_state([1, 0], [[0, 1]], [0.6]), one_state([1, 0.2], [[0, 1]], [0.6])
     assert said(sd.DriftingCMDP([same, other], np.array([0, 0, 1]))) == ()
+    first = one_state([1, 0], [[0, 1], [0, 0.5]], [0.6, 0.3])  # constant with its first utility,
+    second = one_state([1, 0], [[0, 0.5], [0, 1]], [0.3, 0.6])  # and with its second
+    for path in ([0, 1], [1, 0]):
+        told = said(sd.DriftingCMDP([first, second], np.array(path)))
+        assert not any("constant" in sentence for sentence in told)
+    (told,) = [w for w in said(sd.DriftingCMDP([second], np.zeros(2, int))) if "constant" in w]
+    assert told.startswith("r + g 2 is constant")
 
 
 # ---------------------------------------------------------------- whole worlds
@@ -171,11 +179,17 @@ def test_evidence_by_hand_is_what_the_warnings_see(monkeypatch):
         np.testing.assert_allclose([x[place] for x in got], values, atol=1e-9)
 
 
-def test_episodes_that_no_policy_meets_are_left_out():
-    safe, unsafe = one_state([1, 0, 0], [[0, 1, 0]], [1.0]), one_state([1, 0], [[0, 0.4]], [1.0])
-    assert said(sd.DriftingCMDP([unsafe], np.zeros(5, int))) == ()
+def test_episodes_that_no_policy_meets_are_left_out(monkeypatch):
     poor = one_state([1, 0, 0], [[0, 0.4, 0]], [1.0])
-    assert said(sd.DriftingCMDP([safe, poor], np.array([0, 1, 1]))) == ()
+    assert said(sd.DriftingCMDP([poor], np.zeros(5, int))) == ()
+    safe = one_state([1, 0, 0], [[0, 1, 0]], [1.0])
+    seen = []
+    monkeypatch.setattr("safedrift.oracles.description.warnings_of", seen.append)
+    sd.describe(sd.DriftingCMDP([poor, safe], np.array([0, 1, 1])))
+    (found,) = seen
+    assert {len(values) for values in found[:-1]} == {2}
+    np.testing.assert_allclose(found.uniform_utility, 2 / 3)
+    np.testing.assert_allclose(found.value, 1)
 
 
 def test_command_prints_and_records_the_warnings():

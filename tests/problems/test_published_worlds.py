@@ -10,7 +10,7 @@ from test_named_worlds import refused
 import naive_published_worlds as naive
 from safedrift import describe, evaluate, optima, solve, variation
 from safedrift.problems import PROBLEMS, make
-from safedrift.problems.published.draws import dirichlet, generator
+from safedrift.problems.published.draws import dirichlet, gamma, generator
 from safedrift.problems.published.scaling import COST, SAME, Scale
 
 M = 40
@@ -89,7 +89,7 @@ def test_random_moves_of_the_drifting_grid(moves, end):
 
 @pytest.mark.parametrize(
     ("rewards", "costs"),
-    [("cells", "obstacles"), ("common", "cells"), ("walk", "fixed"), ("fixed", "cells")],
+    [("cells", "obstacles"), ("common", "cells"), ("walk", "obstacles"), ("fixed", "fixed")],
 )
 def test_rewards_and_costs_of_the_drifting_grid(rewards, costs):
     scales = PROBLEMS["drifting_grid"].PUBLISHED
@@ -276,6 +276,18 @@ def test_dirichlet_draws_have_their_moments(alpha):
     # The third moment of a coordinate is that of Beta(α, (J - 1) α).
     third = math.prod((alpha + i) / (J * alpha + i) for i in range(3))
     np.testing.assert_allclose((x**3).mean(axis=0), third, rtol=0.06)
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.5, 0.9])
+def test_gamma_draws_have_their_moments(alpha):
+    n = 200_000
+    x = gamma(generator(1), alpha, n)
+    moments = [math.gamma(alpha + k) / math.gamma(alpha) for k in range(1, 7)]  # E x^k
+    for k in (1, 2, 3):
+        error = math.sqrt((moments[2 * k - 1] - moments[k - 1] ** 2) / n)
+        assert abs((x**k).mean() - moments[k - 1]) <= 4 * error, k
+    small = 1e-3**alpha / math.gamma(alpha + 1)  # P(x < 0.001), to a thousandth
+    assert abs((x < 1e-3).mean() - small) <= 4 * math.sqrt(small / n) + small / 1000
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -15,7 +15,7 @@ from safedrift._check import FloatArray
 from safedrift.kernels.elementary import exp, log
 from safedrift.kernels.sums import product
 
-__all__ = ["bernoulli", "dirichlet", "generator"]
+__all__ = ["bernoulli", "dirichlet", "gamma", "generator"]
 
 
 def generator(seed: int) -> np.random.Generator:
@@ -30,12 +30,12 @@ def bernoulli(rng: np.random.Generator, p: float, shape: tuple[int, ...]) -> Flo
 
 def dirichlet(rng: np.random.Generator, alpha: float, shape: tuple[int, ...]) -> FloatArray:
     """Return distributions over the last axis of `shape`, symmetric Dirichlet(α), 0 < α < 1."""
-    weights = _gamma(rng, alpha, int(np.prod(shape))).reshape(shape)
+    weights = gamma(rng, alpha, int(np.prod(shape))).reshape(shape)
     return weights / product(weights, np.ones(shape[-1]))[..., None]
 
 
-def _gamma(rng: np.random.Generator, alpha: float, size: int) -> FloatArray:
-    """Return gamma variables (size,) of shape α and scale 1; rejected ones are drawn again."""
+def gamma(rng: np.random.Generator, alpha: float, size: int) -> FloatArray:
+    """Return gamma variables (size,) of shape 0 < α < 1 and scale 1; rejected ones are redrawn."""
     out = np.empty(size)
     missing = np.arange(size)
     bound = 1 + alpha * float(exp(-1.0))
