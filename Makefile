@@ -35,6 +35,7 @@ studies: .venv/ready  ## draw the pictures and tables of docs/ again (half an ho
 	$(BIN)/python studies/features_against_tables.py --out docs
 	$(BIN)/python studies/nodes.py --out docs
 	$(BIN)/python studies/pictures.py --out docs/problems
+	$(BIN)/python studies/published.py --out docs
 	$(BIN)/python studies/rates.py --out docs
 	$(BIN)/python studies/recorded_data.py --out docs/problems
 

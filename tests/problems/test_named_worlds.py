@@ -24,6 +24,7 @@ from safedrift.problems import PROBLEMS, documentation, make
 from safedrift.problems.blend import SIMULATORS
 
 M = 40
+SLACK = {"triple_q_grid"}  # as published
 HEADINGS = (
     "Description", "States", "Actions", "Reward", "Utility", "Drift", "Knowledge", "Budgets",
     "Source", "Version",
@@ -81,8 +82,8 @@ def test_problem_drifts_and_its_constraint_matters(name):
     world = make(name, episodes=M)
     change = variation(world)
     drifts = change.P.sum() + change.r.sum() + change.g.sum() > 0
-    assert drifts == (name != "stationary")
-    assert (optima(world).multipliers > 0).any()
+    assert drifts == (not section(name, "Drift").startswith("None"))
+    assert (optima(world).multipliers > 0).any() == (name not in SLACK)
 
 
 @pytest.mark.parametrize("name", PROBLEMS)

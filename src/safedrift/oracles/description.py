@@ -2,7 +2,8 @@
 
     price[m] = max_π V_r(π) - max { V_r(π) : V_g(π) ≥ b_m }
 
-Optima are computed at a few episodes, budgets over all of them.
+Optima are computed at a few episodes, budgets over all of them. Worlds that test nothing get a
+warning; see `degeneracy`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from safedrift.kernels import exact
 from safedrift.knowledge import Budgets, Sizes
 from safedrift.models import DriftingWorld, evenly_spaced
 from safedrift.oracles.chunks import Progress, in_chunks
-from safedrift.oracles.optimality import optima, scratch_for
+from safedrift.oracles.degeneracy import Evidence, sum_is_constant, warnings_of
+from safedrift.oracles.optimality import Optima, evaluate_episodes, optima, scratch_for
 from safedrift.oracles.variations import variation
 from safedrift.results.description import BINDS, Description
 
@@ -58,6 +60,7 @@ def describe(
     _check.everywhere("episodes", episodes[1:], np.diff(episodes) > 0, "increasing")
     change = variation(world)
     found = optima(world, episodes, progress)
+    free = free_values(world, episodes)
     whole = episodes.size == world.M and found.feasible.all()
     moved = float(found.policy_change.sum()) if whole else np.nan
     safe = found.multipliers[found.feasible]
@@ -69,7 +72,7 @@ def describe(
         gamma=found.gamma,
         multipliers=found.multipliers,
         value=found.value,
-        free_value=free_values(world, episodes),
+        free_value=free,
         thresholds=found.thresholds,
         binding=(safe > BINDS).mean(axis=0) if len(safe) else np.full(world.K, np.nan),
         budgets=Budgets(
@@ -79,6 +82,7 @@ def describe(
             star=moved,
             b=float(change.b.sum()),
         ),
+        warnings=warnings_of(_evidence(world, episodes, found, free)),
     )
 
 
@@ -89,17 +93,52 @@ def smallest_gap(world: DriftingWorld) -> float:
 
 def free_values(world: DriftingWorld, episodes: IntArray) -> FloatArray:
     """Return max_π V_r (n,) of each listed episode over all policies, safe or not."""
-    episodes = _check.integers("episodes", episodes, 0, world.M - 1)
+    listed, number = _different(world, _check.integers("episodes", episodes, 0, world.M - 1))
+    return _extreme(world, listed, highest=True)[number]
+
+
+def _evidence(
+    world: DriftingWorld, episodes: IntArray, found: Optima, free: FloatArray
+) -> Evidence:
+    """What the feasible ones of these episodes say of the world."""
+    safe = found.feasible
+    listed, number = _different(world, episodes)
+    uniform = np.full((1, world.H, world.S, world.A), 1 / world.A)
+    values = evaluate_episodes(world, listed, uniform)[number][safe]
+    constant = np.ones(world.K, dtype=bool)
+    for m in listed[evenly_spaced(listed.size, 3)]:
+        if constant.any():
+            today = world.at(int(m))
+            constant &= sum_is_constant(today.rewards, today.utilities)
+    return Evidence(
+        binds=found.multipliers[safe] > BINDS,
+        value=found.value[safe],
+        free_value=free[safe],
+        lowest_value=_extreme(world, listed, highest=False)[number][safe],
+        uniform_reward=values[:, 0],
+        uniform_utility=values[:, 1:],
+        thresholds=found.thresholds[safe],
+        constant_sum=constant,
+    )
+
+
+def _different(world: DriftingWorld, episodes: IntArray) -> tuple[IntArray, IntArray]:
+    """Those of the episodes that differ, and for each episode the place of its world in them."""
     _, version = world.distinct
     _, first, number = np.unique(version[episodes], return_index=True, return_inverse=True)
-    listed = episodes[first]
+    return episodes[first], number
+
+
+def _extreme(world: DriftingWorld, listed: IntArray, *, highest: bool) -> FloatArray:
+    """max_π V_r (n,) of each listed episode, or min_π V_r."""
     out = np.empty((listed.size, 1))
 
     def work(part: slice) -> None:
         arrays, place = world.tables(listed[part])
-        # With rewards in place of utilities, the safest policy maximises V_r.
-        rich = arrays._replace(utilities=arrays.rewards[:, None], utility_path=arrays.reward_path)
+        # With rewards in place of utilities, the safest policy maximises V_r; with 1 - r, H - V_r.
+        wanted = arrays.rewards if highest else 1 - arrays.rewards
+        rich = arrays._replace(utilities=wanted[:, None], utility_path=arrays.reward_path)
         exact.safest_utilities(rich, place, out[part], scratch_for(arrays))
 
     in_chunks(work, listed.size, world.chunk)
-    return np.asarray(out[number, 0])
+    return np.asarray(out[:, 0] if highest else world.H - out[:, 0])

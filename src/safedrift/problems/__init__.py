@@ -2,7 +2,7 @@
 
 One module per problem: its docstring describes the world, `build` makes it, and `display`, if
 defined, returns what a picture of it shows. `blend` and `thermostat` are `LinearKernelCMDP`s, all
-others are `DriftingCMDP`s.
+others are `DriftingCMDP`s. Those in `published` are the worlds of other papers.
 """
 
 from __future__ import annotations
@@ -33,6 +33,18 @@ from safedrift.problems import (
     taxi,
     thermostat,
 )
+from safedrift.problems.published import (
+    combination_lock,
+    complementary,
+    dope_inventory,
+    drifting_grid,
+    factored,
+    job_scheduler,
+    kitamura_random,
+    kitamura_streaming,
+    media,
+    triple_q_grid,
+)
 
 __all__ = ["PROBLEMS", "display", "documentation", "make", "make_environment", "options"]
 
@@ -55,6 +67,16 @@ PROBLEMS: dict[str, ModuleType] = {
         random,
         adversary,
         stationary,
+        drifting_grid,
+        triple_q_grid,
+        media,
+        dope_inventory,
+        factored,
+        job_scheduler,
+        kitamura_random,
+        kitamura_streaming,
+        complementary,
+        combination_lock,
     )
 }
 

@@ -34,6 +34,7 @@ class Description:
     binding : (K,) share of the feasible episodes in which the constraint binds, μ* > 0
     budgets : B_P, B_r, B_g and B_b of all M episodes in the paper's norms; B_* (`star`) is NaN
         unless all episodes were solved and are feasible
+    warnings : reasons why the world tests nothing, e.g. that the constraint never binds
     """
 
     name: str | None
@@ -47,6 +48,7 @@ class Description:
     thresholds: FloatArray
     binding: FloatArray
     budgets: Budgets
+    warnings: tuple[str, ...] = ()
 
     @property
     def price(self) -> FloatArray:
@@ -69,7 +71,7 @@ class Description:
         plain: dict[str, Any] = {"name": self.name, "sizes": self.sizes._asdict()}
         plain |= {name: _plain(getattr(self, name).tolist()) for name in arrays}
         named = {f"B_{key}": _plain(value) for key, value in self.budgets._asdict().items()}
-        return plain | named
+        return plain | named | {"warnings": list(self.warnings)}
 
     def rows(self) -> list[tuple[str, FloatArray]]:
         """Return the quantities that change over the episodes, (name, values (n,))."""
@@ -100,7 +102,7 @@ class Description:
         if not self.feasible.all():
             wrong = self.episodes[~self.feasible]
             told.append(f"No policy is safe in {wrong.size:,} of them, the first is {wrong[0]:,}.")
-        return told
+        return [*told, *(f"Warning: {sentence}" for sentence in self.warnings)]
 
 
 _HEADS = ("first", "last", "mean", "smallest", "largest")
