@@ -107,9 +107,7 @@ def compare(
         str | None,
         typer.Option("--json", metavar="FILE", help="Also write everything as JSON; - prints it."),
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option(help="Processes; by default one per core.")
-    ] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes; by default one per core.")] = None,
 ) -> None:
     """Compare learners: same worlds, same luck, exact regret and violation.
 
@@ -270,11 +268,12 @@ _LEFT_OUT_FIRST = (("positive_regret", "positive_violation"), ("time",), ("last_
 def _world_table(found: Comparison, world: str, console: Console) -> Table:
     """The table of one world, with as many columns as the terminal has room for."""
     heads = dict(_HEADS)
+    wide = console.options.update(max_width=1000)
     for names in ((), *_LEFT_OUT_FIRST):
         for name in names:
             del heads[name]
         table = _table_with(found, world, heads)
-        if console.measure(table).maximum <= console.width:
+        if console.measure(table, options=wide).maximum <= console.width:
             break
     return table
 
@@ -330,7 +329,9 @@ def interval(score: Interval) -> str:
 
 def figure(score: Interval) -> str:
     """Return the estimate with three decimals; rounding errors are zero."""
-    return "-" if score.value != score.value else f"{score.value + 0.0:.3f}".replace("-0.000", "0.000")
+    return (
+        "-" if score.value != score.value else f"{score.value + 0.0:.3f}".replace("-0.000", "0.000")
+    )
 
 
 def _say(console: Console, text: str, style: str | None = None) -> None:

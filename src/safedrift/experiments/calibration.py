@@ -1,7 +1,7 @@
 """The same random search for every learner, on worlds that no comparison reports.
 
-Each learner has N settings: its defaults, and N - 1 drawn at random from the ranges `TUNABLE` beside
-it. Each is played on the calibration family, and the smallest mean strict score wins. The family is
+Each learner has N settings: its defaults, and N - 1 drawn at random from the ranges in `TUNABLE`
+beside it. Each is played on the calibration family; the smallest mean strict score wins. The family is
 made of random worlds with seeds from 10^6 on; named and published worlds are never looked at.
 
     TUNABLE = {
@@ -96,7 +96,9 @@ def tuned(
 
 
 def _task(entrant: Entrant, world: str, digest: str, noisy: bool) -> Task:
-    key = key_of(calibration=digest, label=entrant.label, learner=entrant.identity, seed=SEED, noisy=noisy)
+    key = key_of(
+        calibration=digest, label=entrant.label, learner=entrant.identity, seed=SEED, noisy=noisy
+    )
     return Task(key, world, entrant, SEED, noisy, MEASURE_EVERY, 0)
 
 
@@ -116,9 +118,7 @@ def settings_of(entrant: Entrant, budget: int) -> list[dict[str, Any]]:
     return [{}, *(draw_setting(entrant.label, ranges, rng) for _ in range(budget - 1))]
 
 
-def draw_setting(
-    label: str, ranges: Mapping[str, Any], rng: np.random.Generator
-) -> dict[str, Any]:
+def draw_setting(label: str, ranges: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     """Return one value for every option.
 
     Examples

@@ -118,7 +118,7 @@ def entrants(learners: Iterable[Any] | Mapping[str, Any]) -> list[Entrant]:
 
 def _check_distinct(found: list[Entrant]) -> None:
     """Refuse a label, or a source with the same options, that occurs twice."""
-    seen = set()
+    seen: set[str] = set()
     for entrant in found:
         chosen = sorted(entrant.chosen.items(), key=str)
         marks = {entrant.label, f"{entrant.source} {chosen}"}
@@ -218,8 +218,7 @@ def _module_of(source: str) -> ModuleType:
         del sys.modules[name]
         text = " ".join(str(error).split())
         raise ValueError(
-            f"{path} must be a Python file that can be imported; got "
-            f"{type(error).__name__}: {text}"
+            f"{path} must be a Python file that can be imported; got {type(error).__name__}: {text}"
         ) from error
     finally:
         sys.path.remove(folder)

@@ -66,6 +66,7 @@ class EpisodeOptima:
         self.world = world
         self.setup = tabular_setup(world)
         self.episode = 0
+        self._current: FloatArray = np.empty(0)
         self._solved: tuple[int, FloatArray, IntArray] = (0, np.empty(0), np.empty(0, np.int64))
 
     def fresh(self, seed: int | np.random.SeedSequence) -> EpisodeOptima:

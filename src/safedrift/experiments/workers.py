@@ -57,7 +57,7 @@ class Task(NamedTuple):
 
 def play(task: Task, arena: Arena) -> RunScore:
     """Return the row of one run; an error becomes a row too."""
-    names = {
+    names: dict[str, Any] = {
         "key": task.key,
         "world": task.arena,
         "learner": task.entrant.label,
@@ -89,7 +89,7 @@ def _sentence(error: BaseException) -> str:
 
 
 class Spent:
-    """Seconds that a learner has spent; of several chunks the first, which compiles, is left out."""
+    """Seconds a learner has spent; of several chunks the first, which compiles, is left out."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -156,16 +156,15 @@ def stopwatch(learner: Learner) -> Any:
 # ---------------------------------------------------------------- processes
 
 
-def rows_of(
-    tasks: Sequence[Task], arenas: Mapping[str, Arena], workers: int
-) -> Iterator[RunScore]:
+def rows_of(tasks: Sequence[Task], arenas: Mapping[str, Arena], workers: int) -> Iterator[RunScore]:
     """Yield the row of every task as it finishes, in any order."""
     if workers == 1 or len(tasks) < 2:
         yield from (play(task, arenas[task.arena]) for task in tasks)
         return
     home = {name for name, arena in arenas.items() if not _portable(arena)}
     known = {e.label: _portable(e) for e in {t.entrant.label: t.entrant for t in tasks}.values()}
-    here, away = [], []
+    here: list[Task] = []
+    away: list[Task] = []
     for task in tasks:
         sendable = task.arena not in home and known[task.entrant.label]
         (away if sendable else here).append(task)

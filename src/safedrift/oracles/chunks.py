@@ -20,7 +20,8 @@ def in_chunks(
     """Call `work` on slices of `size` items that cover range(n); `progress` gets each size.
 
     The kernels release the GIL. `SAFEDRIFT_THREADS` limits the threads, by default one per core;
-    processes that run side by side set it to 1. Chunk boundaries never depend on the number of workers.
+    processes that run side by side set it to 1. Chunk boundaries never depend on the number of
+    threads.
     """
     slices = [slice(i, min(i + size, n)) for i in range(0, n, size)]
     if not slices:
@@ -28,7 +29,7 @@ def in_chunks(
     work(slices[0])  # alone, so that only one thread compiles
     if progress:
         progress(slices[0].stop)
-    threads = int(os.environ.get("SAFEDRIFT_THREADS", 0)) or os.cpu_count()
+    threads = int(os.environ.get("SAFEDRIFT_THREADS", "0")) or os.cpu_count()
     with ThreadPoolExecutor(workers or threads) as pool:
         futures = {pool.submit(work, part): part for part in slices[1:]}
         try:

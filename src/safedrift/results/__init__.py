@@ -1,6 +1,7 @@
 """Results: a run of any learner as data, in memory and on disk."""
 
 from safedrift.results import comparison_storage as comparison_storage
+from safedrift.results import comparison_text as comparison_text
 from safedrift.results.comparison import Comparison
 from safedrift.results.description import Description
 from safedrift.results.manifest import LearnerRecord, Manifest, SizesRecord

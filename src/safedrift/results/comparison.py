@@ -104,6 +104,8 @@ class Comparison:
     to_parquet: ClassVar[Callable[..., Path]]
     from_parquet: ClassVar[Callable[..., Comparison]]
     to_json: ClassVar[Callable[..., str]]
+    verdict: ClassVar[Callable[..., str]]
+    notes: ClassVar[Callable[..., list[str]]]
 
     def __repr__(self) -> str:
         m = self.manifest
@@ -172,7 +174,11 @@ class Comparison:
 
         The rows are the same whenever the comparison is run again.
         """
-        return [row for world in self.worlds for row in self._world_table(world)]
+        return [dict(row) for row in self._table]
+
+    @cached_property
+    def _table(self) -> tuple[dict[str, Any], ...]:
+        return tuple(row for world in self.worlds for row in self._world_table(world))
 
     def _world_table(self, world: str) -> list[dict[str, Any]]:
         standing = self._standings_in(world)
@@ -206,9 +212,7 @@ class Comparison:
         adjusted = dict(zip(map(frozenset, pairs), statistics.holm(raw), strict=True))
         best = min(known, key=lambda label: np.nanmean(known[label]))
         for label in known:
-            found[label] = (
-                BEST if label == best else _status(adjusted[frozenset((label, best))])
-            )
+            found[label] = BEST if label == best else _status(adjusted[frozenset((label, best))])
         return found
 
     def timings(self) -> dict[str, dict[str, float]]:
@@ -221,6 +225,32 @@ class Comparison:
                 for world, row in zip(self.worlds, seconds, strict=True)
             }
         return found
+
+    def score_parts(self, learner: str) -> FloatArray:
+        """Return regret and violation over the uniform policy's loss (2, W), means over seeds.
+
+        Positive parts of each episode: the two add up to the strict score.
+        """
+        parts = np.full((2, len(self.worlds)), np.nan)
+        for i, world in enumerate(self.worlds):
+            runs = [run for run in self.cell(world, learner) if not np.isnan(run.strict_score)]
+            if runs:
+                losses = [(run.positive_regret, run.positive_violation) for run in runs]
+                parts[:, i] = np.mean(losses, axis=0) / runs[0].uniform_loss
+        return parts
+
+    def profiles(self, levels: int = 101) -> tuple[FloatArray, dict[str, FloatArray]]:
+        """Return levels τ (T,) and each ranked learner's share of runs at most τ, with its band.
+
+        An entry is (3, T): share, lower and upper end of its 95% interval.
+        """
+        scores = {label: self.ranked_scores(label) for label in self.ranked}
+        largest = max(float(values.max()) for values in scores.values())
+        at = np.linspace(0, 1.02 * largest, levels)
+        found = {
+            label: statistics.performance_profile(values, at) for label, values in scores.items()
+        }
+        return at, found
 
     # ------------------------------------------------------------ ranking
 
@@ -259,7 +289,7 @@ class Comparison:
     def ranked_scores(self, learner: str) -> FloatArray:
         """Return the strict scores (W, N) of the worlds and seeds that the ranking is made from."""
         worlds, seeds = self._used
-        return self.figures("strict_score", learner)[worlds][:, seeds]
+        return np.asarray(self.figures("strict_score", learner)[worlds][:, seeds])
 
     def ranking(self) -> list[Standing]:
         """Return every learner, the best first; oracles and learners without a rank come last."""
@@ -305,112 +335,16 @@ class Comparison:
     def _why_not_ranked(self, label: str) -> str:
         failed = len(self.failures(label))
         if failed:
-            return f"not ranked: {failed} of {len(self.worlds) * len(self.manifest.seeds)} runs failed"
-        return "not ranked: no score"
-
-    # ------------------------------------------------------------ words
-
-    def verdict(self) -> str:
-        """Return one sentence: who has the smallest strict score, and whom it does not beat."""
-        standings = [entry for entry in self.ranking() if entry.place is not None]
-        if not standings or not self.ranked_worlds or not self.ranked_seeds:
-            return "There is no winner: no learner has finished all of its runs."
-        best, others = standings[0], standings[1:]
-        worlds, seeds = len(self.ranked_worlds), self.ranked_seeds
-        where = f"in {self.ranked_worlds[0]}" if worlds == 1 else f"over {worlds} worlds"
-        start = (
-            f"{best.learner} has the smallest strict score, {_with_interval(best.score)}, "
-            f"the interquartile mean {where} and {_count(seeds, 'seed')}"
-        )
-        return f"{start}; {_against_others(others)}."
-
-    def notes(self) -> list[str]:
-        """Return what a reader should know before believing the table, in sentences."""
-        found = []
-        missing = self.planned - len(self.rows)
-        if missing:
-            found.append(f"Incomplete: {missing:,} of {self.planned:,} runs are still missing.")
-        for label in self.learners:
-            rows = self.failures(label)
-            if rows:
-                first = rows[0]
-                found.append(
-                    f"{label}: {_count(len(rows), 'run')} without a result, the first in "
-                    f"{first.world} with seed {first.seed}: {first.error}"
-                )
-        for world in self.worlds:
-            losses = [row.uniform_loss for row in self.rows if row.world == world and row.done]
-            if losses and all(np.isnan(r.strict_score) for r in self.rows if r.world == world):
-                found.append(
-                    f"{world}: the uniform policy loses nothing there, so the strict score is "
-                    "undefined and the world is left out of the ranking."
-                )
-        if len(self.manifest.seeds) == 1:
-            found.append("One seed: there are no intervals, and no test within a world.")
-        if self.manifest.measure_every > 1:
-            found.append(
-                f"One episode in {self.manifest.measure_every} was measured and stands for the "
-                "others; scores are estimates."
+            return (
+                f"not ranked: {failed} of {len(self.worlds) * len(self.manifest.seeds)} runs failed"
             )
-        return [*found, self._tuning_note()]
-
-    def _tuning_note(self) -> str:
-        if not self.manifest.tune:
-            return "Untuned: every learner has its default options, or those in its name."
-        tuned = [entry for entry in self.manifest.learners if entry.tuned is not None]
-        each = "; ".join(
-            f"{entry.label} {', '.join(f'{k}={v}' for k, v in entry.tuned.items()) or 'defaults'}"
-            for entry in tuned
-            if entry.tuned is not None
-        )
-        rest = [e.label for e in self.manifest.learners if e.tuned is None]
-        nothing = f" Nothing to tune: {', '.join(rest)}." if rest else ""
-        return (
-            f"Tuned: {self.manifest.tune} random settings each, on worlds that are not compared "
-            f"here. {each or 'No learner had anything to tune'}.{nothing}"
-        )
+        return "not ranked: no score"
 
 
 def _status(p: float) -> str:
     if np.isnan(p):
         return UNTESTED
     return WORSE if p < LEVEL else NOT_DIFFERENT
-
-
-def _with_interval(score: Interval) -> str:
-    if np.isnan(score.low):
-        return f"{score.value:.4g} ({score.note})"
-    return f"{score.value:.4g} (95% interval {score.low:.4g} to {score.high:.4g})"
-
-
-def _against_others(others: list[Standing]) -> str:
-    """The second half of the verdict."""
-    if not others:
-        return "there is no other learner to compare it with"
-    groups = {
-        status: [entry.learner for entry in others if entry.status == status]
-        for status in (NOT_DIFFERENT, UNTESTED, MIXED, WORSE)
-    }
-    told = []
-    if groups[MIXED]:
-        told.append(f"but on average significantly worse than {_list(groups[MIXED])}")
-    if groups[NOT_DIFFERENT]:
-        told.append(f"not significantly different from {_list(groups[NOT_DIFFERENT])}")
-    if groups[UNTESTED]:
-        told.append(f"too few runs for a test against {_list(groups[UNTESTED])}")
-    if groups[WORSE]:
-        rest = groups[NOT_DIFFERENT] or groups[UNTESTED] or groups[MIXED]
-        all_others = "all others" if rest or len(groups[WORSE]) > 3 else _list(groups[WORSE])
-        told.append(f"significantly better than {all_others}")
-    return ", ".join(told)
-
-
-def _list(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _count(n: int, thing: str) -> str:
-    return f"{n:,} {thing}" + ("" if n == 1 else "s")
 
 
 def comparison_method(name: str) -> Callable[[Any], Any]:

@@ -1,6 +1,6 @@
 """A run as one row of a comparison.
 
-    strict score = ( Σ_m [V_r*[m] - V_r[m]]_+ + Σ_k Σ_m [b_k,m - V_g,k[m]]_+ ) / the uniform policy's
+    strict score = ( Σ_m [V_r* - V_r]_+ + Σ_k Σ_m [b_k - V_g,k]_+ ) / the uniform policy's
 
 Good episodes cannot pay for bad ones: 0 is the optimum of every single episode, 1 is as bad as the
 uniform policy. Other figures are per episode; those of several constraints are added up.

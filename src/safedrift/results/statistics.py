@@ -40,7 +40,6 @@ __all__ = [
     "probability_of_improvement",
     "sign_flip_test",
     "stratified_interval",
-    
 ]
 
 CONFIDENCE = 0.95
@@ -102,7 +101,7 @@ def mean_interval(
 
 
 def stratified_interval(
-    statistic: Callable[[FloatArray], FloatArray],
+    statistic: Callable[..., FloatArray],
     arrays: Sequence[FloatArray],
     *,
     confidence: float = CONFIDENCE,
