@@ -150,6 +150,10 @@ def _compare(
     from safedrift.experiments import compare as run_all
 
     _check.integer("--seeds", seeds)
+    if as_json not in (None, "-"):
+        path = Path(str(as_json))
+        if path.is_dir() or not path.parent.is_dir():
+            raise UsageError(f"--json must be a file in an existing folder, or -; got {as_json}")
     folder = out or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-compare"
     new = not folder.exists()
     try:
@@ -189,10 +193,7 @@ def _leave(found: Comparison, folder: Path, as_json: str | None) -> None:
         sys.stdout.write(text)
         return
     if as_json is not None:
-        path = Path(as_json)
-        if path.is_dir() or not path.parent.is_dir():
-            raise UsageError(f"--json must be a file in an existing folder, or -; got {as_json}")
-        write_text(path, text)
+        write_text(Path(as_json), text)
     print_comparison(found)
     _say(Console(), f"\nLook at {folder / 'report.html'}")
 

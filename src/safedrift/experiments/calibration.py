@@ -1,8 +1,8 @@
 """The same random search for every learner, on worlds that no comparison reports.
 
 Each learner has N settings: its defaults, and N - 1 drawn at random from the ranges in `TUNABLE`
-beside it. Each is played on the calibration family; the smallest mean strict score wins. The family is
-made of random worlds with seeds from 10^6 on; named and published worlds are never looked at.
+beside it. Each is played on the calibration family, and the smallest mean strict score wins. The
+family is made of random worlds with seeds from 10^6 on; named and published worlds are never used.
 
     TUNABLE = {
         "bonus": (0.001, 1.0, "log"),      # a number, its logarithm uniform

@@ -31,7 +31,8 @@ def report(comparison: Comparison, path: str | Path) -> Path:
 
 def _page(comparison: Comparison) -> str:
     m = comparison.manifest
-    title = escape(f"{len(m.learners)} learners in {', '.join(comparison.worlds)}")
+    where = ", ".join(comparison.worlds) if len(m.worlds) < 5 else f"{len(m.worlds)} worlds"
+    title = escape(f"{len(m.learners)} learners in {where}")
     notes = "\n".join(f'<p class="note">{escape(note)}</p>' for note in comparison.notes())
     plots = "\n".join(
         plot_section(i, plot)

@@ -201,7 +201,7 @@ class Comparison:
             for label, values in scores.items()
             if label not in self.oracles and not np.isnan(values).all()
         }
-        found = {label: "oracle" if label in self.oracles else UNTESTED for label in self.learners}
+        found = {label: self._untested(world, label) for label in self.learners}
         if len(known) < 2:
             return found
         pairs = list(combinations(known, 2))
@@ -214,6 +214,13 @@ class Comparison:
         for label in known:
             found[label] = BEST if label == best else _status(adjusted[frozenset((label, best))])
         return found
+
+    def _untested(self, world: str, learner: str) -> str:
+        """The status of a learner in a world before any test."""
+        if not self.cell(world, learner):
+            failed = {row.status for row in self.failures(learner) if row.world == world}
+            return min(failed, default=UNTESTED)
+        return "oracle" if learner in self.oracles else UNTESTED
 
     def timings(self) -> dict[str, dict[str, float]]:
         """Return the median seconds per episode of each learner in each world; never the same."""
