@@ -13,7 +13,7 @@ from safedrift.experiments.row_files import NAME, RowFile, world_digest
 from safedrift.experiments.workers import stopwatch
 from safedrift.results.scores import score
 
-LEARNERS = '''
+LEARNERS = """
 import os
 import safedrift as sd
 from safedrift.experiments.reference_points import optimum
@@ -53,7 +53,7 @@ def picky(world):
     if world.K > 1:
         raise ValueError("K must be 1; got " + str(world.K))
     return build(world)
-'''
+"""
 
 
 @pytest.fixture(scope="module")
@@ -337,7 +337,8 @@ def test_settings_start_with_the_defaults_and_stay_in_their_ranges(file):
     assert many[0] == {}
     for setting in many[1:]:
         assert 0.01 <= setting["eta"] <= 1
-        assert 5 <= setting["window"] <= 50 and isinstance(setting["window"], int)
+        assert 5 <= setting["window"] <= 50
+        assert isinstance(setting["window"], int)
         assert setting["kind"] in ("a", "b")
     assert {setting["kind"] for setting in many[1:]} == {"a", "b"}
     etas = np.log([setting["eta"] for setting in many[1:]])
@@ -471,8 +472,8 @@ def test_files_that_are_no_learners(tmp_path, file):
         entrants([f"{broken}:x"])
     with pytest.raises(ValueError, match="cannot play w: learner must have"):
         sd.compare({"w": small()}, {"x": lambda world: 3}, seeds=1)
+    other = sd.problems.make("maze", 60)
     with pytest.raises(ValueError, match="cannot play w: the learner's H must be the world's, 3"):
-        other = sd.problems.make("maze", 60)
         sd.compare({"w": small()}, {"x": lambda world: ppo(other)}, seeds=1)
 
 

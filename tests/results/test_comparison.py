@@ -205,7 +205,7 @@ def test_other_files_are_refused(tmp_path):
     import pyarrow.parquet as pq
 
     pq.write_table(pa.table({"x": [1]}), tmp_path / "x.parquet")
-    with pytest.raises(ValueError, match="must be a comparison written by Comparison.to_parquet"):
+    with pytest.raises(ValueError, match=r"must be a comparison written by Comparison\.to_parquet"):
         Comparison.from_parquet(tmp_path / "x.parquet")
     found = comparison_of({"a": np.ones((1, 2))})
     with pytest.raises(ValueError, match="path must be a file in an existing folder"):
