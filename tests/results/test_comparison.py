@@ -75,12 +75,12 @@ def test_equal_learners_are_rarely_called_different():
     rng = np.random.default_rng(1)
     names = dict.fromkeys("abcde", 0.0)
     wrong = in_world = 0
-    for _ in range(150):
+    for _ in range(50):
         found = comparison_of(synthetic(rng, names, worlds=1, seeds=10))
         wrong += "worse" in statuses(found).values()
         in_world += "worse" in found._standings_in("w0").values()
-    assert wrong <= 16  # 150 * 0.05 = 7.5, and three standard deviations
-    assert in_world <= 16
+    assert wrong <= 7  # 50 * 0.05 = 2.5, and three standard deviations
+    assert in_world <= 7
 
 
 def test_planted_difference_of_five_percent_is_found_with_twenty_seeds():
@@ -145,19 +145,6 @@ def test_world_in_which_uniform_is_optimal_is_left_out_and_said():
     assert found.ranked_worlds == ("w0",)
     assert any("w1: the uniform policy loses nothing" in note for note in found.notes())
     assert "in w0" in found.verdict()
-
-
-def test_mean_that_contradicts_the_interquartile_mean_is_said():
-    rng = np.random.default_rng(8)
-    noise = 0.001 * rng.normal(size=(2, 1, 40))
-    first, second = 0.50 + noise[0], 0.51 + noise[1]
-    first[0, :8] = 5.0
-    found = comparison_of({"first": first, "second": second})
-    assert statuses(found)["second"] in ("better on average", "not different")
-    first[0, :10] = 50.0
-    found = comparison_of({"first": first, "second": second})
-    assert statuses(found) == {"first": "best", "second": "better on average"}
-    assert "but on average significantly worse than second" in found.verdict()
 
 
 def test_one_seed_and_one_learner_are_said():

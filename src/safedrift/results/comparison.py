@@ -30,7 +30,6 @@ __all__ = ["Comparison", "ComparisonManifest", "LearnerEntry", "Standing", "Worl
 
 LEVEL = 0.05
 BEST, NOT_DIFFERENT, WORSE, UNTESTED = "best", "not different", "worse", "not tested"
-MIXED = "better on average"  # the mean contradicts the interquartile mean, significantly
 
 
 class _Record(BaseModel):
@@ -77,7 +76,7 @@ class Standing(NamedTuple):
     place: int | None  # None for oracles and for learners that are not ranked
     score: Interval
     p_value: float  # adjusted, of being the same as the best
-    status: str  # best, not different, worse, not tested, better on average, oracle, or why no rank
+    status: str  # best, not different, worse, not tested, oracle, or why it is not ranked
     best_is_better: Interval | None  # probability that a run of the best beats one of this learner
 
 
@@ -316,8 +315,6 @@ class Comparison:
             else:
                 p = adjusted[frozenset((label, order[0]))]
                 status = _status(p)
-                if status == WORSE and scores[label].mean() < scores[order[0]].mean():
-                    status = MIXED
                 better = statistics.probability_of_improvement(scores[order[0]], scores[label])
             found.append(Standing(label, place, middle[label], p, status, better))
         for label in self.learners:
@@ -336,7 +333,10 @@ class Comparison:
     ) -> dict[frozenset[str], float]:
         """Adjusted p-values of all pairs of ranked learners."""
         pairs = list(combinations(order, 2))
-        raw = [statistics.sign_flip_test(scores[a].ravel(), scores[b].ravel()) for a, b in pairs]
+        if not pairs:
+            return {}
+        p = statistics.iqm_tests([scores[label] for label in order])
+        raw = [float(p[order.index(a), order.index(b)]) for a, b in pairs]
         return dict(zip(map(frozenset, pairs), statistics.holm(raw), strict=True))
 
     def _why_not_ranked(self, label: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from safedrift.results.comparison import (
-    MIXED,
     NOT_DIFFERENT,
     UNTESTED,
     WORSE,
@@ -95,23 +94,24 @@ def _against_others(others: list[Standing]) -> str:
         return "there is no other learner to compare it with"
     groups = {
         status: [entry.learner for entry in others if entry.status == status]
-        for status in (NOT_DIFFERENT, UNTESTED, MIXED, WORSE)
+        for status in (NOT_DIFFERENT, UNTESTED, WORSE)
     }
     told = []
-    if groups[MIXED]:
-        told.append(f"but on average significantly worse than {_list(groups[MIXED])}")
     if groups[NOT_DIFFERENT]:
         told.append(f"not significantly different from {_list(groups[NOT_DIFFERENT])}")
     if groups[UNTESTED]:
         told.append(f"too few runs for a test against {_list(groups[UNTESTED])}")
     if groups[WORSE]:
-        rest = groups[NOT_DIFFERENT] or groups[UNTESTED] or groups[MIXED]
-        all_others = "all others" if rest or len(groups[WORSE]) > 3 else _list(groups[WORSE])
+        rest = groups[NOT_DIFFERENT] or groups[UNTESTED]
+        all_others = "the rest" if rest or len(groups[WORSE]) > 3 else _list(groups[WORSE])
         told.append(f"significantly better than {all_others}")
     return ", ".join(told)
 
 
 def _list(names: list[str]) -> str:
+    """Names as in a sentence; of more than four, the first three."""
+    if len(names) > 4:
+        names = [*names[:3], f"{len(names) - 3} others"]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 

@@ -9,9 +9,8 @@ Scores are arrays (W, N): W worlds and N seeds, the same seeds for every learner
 
 Intervals over several worlds resample the seeds of each world apart (stratified bootstrap); where
 two learners are compared the same seeds are drawn for both. Because learners share their random
-numbers, tests are paired: if two learners are the same, swapping their scores in any world and seed
-changes nothing, so the mean difference is compared with its values under such swaps (sign flips).
-Within one world there are few pairs, and the test is the paired t-test.
+numbers, tests are paired by world and seed. They are about the worlds compared, not about others:
+worlds are not drawn at random.
 
 Agarwal, Schwarzer, Castro, Courville, Bellemare: Deep reinforcement learning at the edge of the
 statistical precipice (NeurIPS 2021).
@@ -33,12 +32,12 @@ __all__ = [
     "Interval",
     "holm",
     "interquartile_mean",
+    "iqm_tests",
     "mean_interval",
     "paired_t_test",
     "performance_profile",
     "pooled_iqm",
     "probability_of_improvement",
-    "sign_flip_test",
     "stratified_interval",
 ]
 
@@ -197,35 +196,58 @@ def performance_profile(
 # ---------------------------------------------------------------- tests
 
 
-def sign_flip_test(
-    x: FloatArray, y: FloatArray, *, resamples: int = RESAMPLES, seed: int = 0
-) -> float:
-    """Return the two-sided p-value of two learners being the same, from paired scores (n,).
+def iqm_tests(scores: Sequence[FloatArray], *, resamples: int = 1999, seed: int = 0) -> FloatArray:
+    """Return two-sided p-values (L, L) of equal interquartile means, for every pair of L learners.
 
-    If they are, each difference may as well have the other sign. The mean difference is compared
-    with all 2^n choices of signs where these are at most `resamples`; else with that many random
-    ones, the observed one added.
+    Scores are (W, N) each. The difference d of two interquartile means is divided by its standard
+    error s, from a stratified bootstrap that draws the same seeds for all learners, widened by
+    √(N/(N-1)). Then d/s is compared with Student's t, whose degrees of freedom are those of Welch
+    and Satterthwaite for the paired differences in W worlds: from N - 1 to W (N - 1).
 
     Examples
     --------
     >>> import numpy as np
-    >>> from safedrift.results.statistics import sign_flip_test
-    >>> sign_flip_test(np.arange(6.0), np.arange(6.0) + 1)  # 2 of 64 signs are as extreme
-    0.03125
+    >>> from safedrift.results.statistics import iqm_tests
+    >>> luck = np.random.default_rng(0).normal(size=(2, 20))
+    >>> own = 0.1 * np.random.default_rng(1).normal(size=(2, 20))
+    >>> p = iqm_tests([luck, luck + own, luck + own + 1])
+    >>> bool(p[0, 1] > 0.05), bool(p[0, 2] < 0.001)
+    (True, True)
     """
-    d = np.asarray(x, float) - np.asarray(y, float)
-    n = d.size
-    if n < 2:
-        return np.nan
-    every = n < 60 and 2**n <= resamples
-    if every:
-        flipped = (np.arange(2**n)[:, None] >> np.arange(n)) & 1
-    else:
-        flipped = np.random.default_rng(seed).integers(2, size=(resamples, n), dtype=np.int8)
-    sums = np.abs((d * (1 - 2 * flipped)).sum(axis=1))
-    rounding = SAME * np.abs(d).sum()
-    extreme = int((sums >= abs(d.sum()) - rounding).sum())
-    return extreme / 2**n if every else (1 + extreme) / (1 + resamples)
+    values = np.stack([np.asarray(given, float) for given in scores])
+    L, W, N = values.shape
+    found = np.full((L, L), np.nan)
+    if N < 2:
+        return found
+    rng = np.random.default_rng(seed)
+    drawn = np.empty((resamples, L))
+    batch = max(1, 1_000_000 // (L * W * N))
+    for start in range(0, resamples, batch):
+        part = drawn[start : start + batch]
+        at = rng.integers(N, size=(len(part), W, N))
+        part[:] = pooled_iqm(values[:, np.arange(W)[:, None], at]).T
+    middle = pooled_iqm(values)
+    for i, j in np.ndindex(L, L):
+        if i != j:
+            error = (drawn[:, i] - drawn[:, j]).std() * np.sqrt(N / (N - 1))
+            degrees = _welch(values[i] - values[j])
+            size = SAME * max(np.abs(values[i]).max(), np.abs(values[j]).max())
+            found[i, j] = _p_value(float(middle[i] - middle[j]), error, degrees, size)
+    return found
+
+
+def _welch(differences: FloatArray) -> float:
+    """Degrees of freedom of the mean of W means, from paired differences (W, N)."""
+    W, N = differences.shape
+    v = differences.var(axis=1, ddof=1)
+    return float((N - 1) * v.sum() ** 2 / (v**2).sum()) if v.any() else float(W * (N - 1))
+
+
+def _p_value(difference: float, error: float, degrees: float, size: float) -> float:
+    """Two-sided, of a difference with a standard error; below `size` both count as zero."""
+    if error <= size:  # no spread to compare with
+        return 1.0 if abs(difference) <= size else 0.0
+    return float(2 * stats.t.sf(abs(difference) / error, degrees))
 
 
 def paired_t_test(x: FloatArray, y: FloatArray) -> float:
@@ -234,10 +256,7 @@ def paired_t_test(x: FloatArray, y: FloatArray) -> float:
     if d.size < 2:
         return np.nan
     size = SAME * max(np.abs(x).max(), np.abs(y).max())
-    if np.ptp(d) <= size:  # no spread to measure the mean with
-        return 1.0 if np.abs(d).max() <= size else 0.0
-    t = d.mean() / (d.std(ddof=1) / np.sqrt(d.size))
-    return float(2 * stats.t.sf(abs(t), d.size - 1))
+    return _p_value(d.mean(), d.std(ddof=1) / np.sqrt(d.size), d.size - 1, size)
 
 
 def holm(p: Sequence[float]) -> list[float]:
