@@ -10,7 +10,7 @@ from safedrift import learners, oracles, problems, theory
 from safedrift._version import __version__
 from safedrift.adapters.gymnasium_worlds import GymnasiumWorld, from_gymnasium
 from safedrift.adapters.transitions import Transition
-from safedrift.experiments import certify, check_learner, measure_truth, simulate
+from safedrift.experiments import certify, check_learner, compare, measure_truth, simulate
 from safedrift.knowledge import Budgets, LocalBudgets, Sizes, Slater
 from safedrift.learners import (
     PROPDPPO,
@@ -44,12 +44,14 @@ from safedrift.oracles import (
     solve,
     variation,
 )
-from safedrift.results import Run, Truth
+from safedrift.results import Comparison, Run, Truth
+from safedrift.results.comparison import comparison_method as _comparison_method
 from safedrift.results.run import run_method as _run_method
 
 __all__ = [
     "PROPDPPO",
     "Budgets",
+    "Comparison",
     "Description",
     "DriftingCMDP",
     "GymnasiumWorld",
@@ -71,6 +73,7 @@ __all__ = [
     "budgets",
     "certify",
     "check_learner",
+    "compare",
     "describe",
     "drift",
     "evaluate",
@@ -101,3 +104,11 @@ def _report(run: Run, path: str | _Path, certificates: theory.Certificates | Non
     from safedrift.reports import report  # plotly takes a while to import
 
     return report(run, path, certificates)
+
+
+@_comparison_method("report")
+def _report_comparison(comparison: Comparison, path: str | _Path) -> _Path:
+    """Write a self-contained HTML page: verdict, ranking, curves, table."""
+    from safedrift.reports.comparison_page import report
+
+    return report(comparison, path)

@@ -1,4 +1,4 @@
-"""The command `safedrift`: run a learner in a world, look at it, read about the worlds.
+"""The command `safedrift`: run a learner in a world, compare learners, read about the worlds.
 
 One module per command; `shared` has what they have in common.
 """
@@ -11,6 +11,7 @@ import typer
 
 from safedrift._version import __version__
 from safedrift.cli.certify_command import certify
+from safedrift.cli.compare_command import SeveralLearners, compare
 from safedrift.cli.learners_command import learners
 from safedrift.cli.problems_command import problems
 from safedrift.cli.report_command import report
@@ -25,7 +26,9 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
-for command in (run, problems, learners, report, certify, theory):
+app.command()(run)
+app.command(cls=SeveralLearners)(compare)
+for command in (problems, learners, report, certify, theory):
     app.command()(command)
 
 

@@ -19,7 +19,9 @@ def in_chunks(
 ) -> None:
     """Call `work` on slices of `size` items that cover range(n); `progress` gets each size.
 
-    The kernels release the GIL. Chunk boundaries never depend on the number of workers.
+    The kernels release the GIL. `SAFEDRIFT_THREADS` limits the threads, by default one per core;
+    processes that run side by side set it to 1. Chunk boundaries never depend on the number of
+    threads.
     """
     slices = [slice(i, min(i + size, n)) for i in range(0, n, size)]
     if not slices:
@@ -27,7 +29,8 @@ def in_chunks(
     work(slices[0])  # alone, so that only one thread compiles
     if progress:
         progress(slices[0].stop)
-    with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
+    threads = int(os.environ.get("SAFEDRIFT_THREADS", "0")) or os.cpu_count()
+    with ThreadPoolExecutor(workers or threads) as pool:
         futures = {pool.submit(work, part): part for part in slices[1:]}
         try:
             for future in as_completed(futures):

@@ -20,7 +20,7 @@ from safedrift.reports.summary_text import configuration, flatten, headline, key
 from safedrift.results.run import Run
 from safedrift.theory.certificates import Certificates
 
-__all__ = ["report"]
+__all__ = ["page_html", "plot_section", "report", "write_page"]
 
 
 def report(run: Run, path: str | Path, certificates: Certificates | None = None) -> Path:
@@ -37,8 +37,12 @@ def report(run: Run, path: str | Path, certificates: Certificates | None = None)
     certificates
         From `run.certify()`; adds a section on the paper's lemmas.
     """
+    return write_page(path, _page(run, certificates))
+
+
+def write_page(path: str | Path, text: str) -> Path:
+    """Write a page, whole or not at all; missing folders are created."""
     path = Path(path)
-    text = _page(run, certificates)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -57,19 +61,8 @@ def _page(run: Run, certificates: Certificates | None) -> str:
     parameters = [map(escape, row) for row in flatten(manifest.model_dump())]
     remark = _DOWNSAMPLED if run.episodes.size > MOST_POINTS else ""
     proofs = "" if certificates is None else lemma_section(certificates)
-    plots = "\n".join(_section(i, plot, remark) for i, plot in enumerate(all_plots(run)))
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
-<title>{title}</title>
-<style>{_STYLE}{LEMMA_STYLE}</style>
-<script>{get_plotlyjs()}</script>
-</head>
-<body>
-<h1>{title}</h1>
+    plots = "\n".join(plot_section(i, plot, remark) for i, plot in enumerate(all_plots(run)))
+    body = f"""<h1>{title}</h1>
 <p class="quiet">{escape(configuration(run))}</p>
 <p class="lead">{escape(headline(run))}</p>
 {notes}
@@ -81,18 +74,36 @@ def _page(run: Run, certificates: Certificates | None) -> str:
 <summary>Parameters</summary>
 {table(("Name", "Value"), parameters)}
 </details>
-<script>{_LINK}</script>
+<script>{_LINK}</script>"""
+    return page_html(title, body, LEMMA_STYLE)
+
+
+def page_html(title: str, body: str, style: str = "") -> str:
+    """Return a whole page, plotly.js included; title and body are HTML."""
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
+<title>{title}</title>
+<style>{_STYLE}{style}</style>
+<script>{get_plotlyjs()}</script>
+</head>
+<body>
+{body}
 </body>
 </html>
 """
 
 
-def _section(number: int, plot: Plot, remark: str) -> str:
+def plot_section(number: int, plot: Plot, remark: str = "") -> str:
+    """Return the HTML of a plot with its title and caption."""
     drawing = to_html(
         plot.figure, config=_CONFIG, include_plotlyjs=False, full_html=False, div_id=f"plot{number}"
     )
     return (
-        f"<figure>\n<h2>{plot.title}</h2>\n"
+        f"<figure>\n<h2>{escape(plot.title)}</h2>\n"
         f"<figcaption>{math(plot.caption + remark)}</figcaption>\n{drawing}\n</figure>"
     )
 

@@ -1,5 +1,8 @@
 """Results: a run of any learner as data, in memory and on disk."""
 
+from safedrift.results import comparison_storage as comparison_storage
+from safedrift.results import comparison_text as comparison_text
+from safedrift.results.comparison import Comparison
 from safedrift.results.description import Description
 from safedrift.results.manifest import LearnerRecord, Manifest, SizesRecord
 from safedrift.results.run import Run
@@ -8,6 +11,7 @@ from safedrift.results.summaries import notes, summary
 from safedrift.results.truth import Outcome, Truth, unknown_truth
 
 __all__ = [
+    "Comparison",
     "Description",
     "LearnerRecord",
     "Manifest",

@@ -1,0 +1,207 @@
+"""All named learners in all tabular worlds: the tables of docs/comparison.md.
+
+    python studies/comparison.py [--out docs] [--seeds 10] [--episodes 20000]
+
+Plays what is not stored yet, stores one row per run in OUT/comparison/exact.parquet and
+bernoulli.parquet, and writes OUT/comparison.md from these two files. Stop it with Ctrl-C and start
+it again to continue. `--page-only` plays nothing.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+
+import safedrift as sd
+from safedrift.experiments.reference_points import ORACLES
+from safedrift.experiments.row_files import NAME
+
+KINDS = {"exact": False, "bernoulli": True}
+TITLES = {"exact": "Exact signals", "bernoulli": "Bernoulli signals"}
+VARIANTS = ("certainty-equivalence:forgetting=never", "opt-cmdp:forgetting=never",
+            "posterior-sampling:forgetting=never")  # fmt: skip
+PER_TABLE = 6  # worlds side by side
+
+GUIDE = """Written by `python studies/comparison.py` from the rows in `docs/comparison`, one per run
+(`sd.Comparison.from_parquet` reads them).
+
+**How to read it.** The strict score is Σ [V_r* − V_r]₊ + Σ [b − V_g]₊ over all episodes, divided by
+the uniform policy's: 0 is the best safe policy of every single episode, 1 is no better than acting
+at random. Values are exact, so a score has no error of measurement; it varies because states,
+actions and observed signals are drawn. All learners meet the same draws and are compared in pairs.
+
+Scores in the rankings are interquartile means over worlds and seeds with 95% stratified bootstrap
+intervals. p-values are of tests against the best, paired by world and seed, after Holm's correction
+for all pairs of learners. "Not different" means that luck in these worlds explains the difference.
+"Told" is what a learner knows beyond sizes, the first state and its own trajectories. Oracles see
+the truth and are not ranked.
+"""
+
+
+def all_learners():
+    """Every learner by name, planners that never forget, and the two reference points."""
+    known = sd.learners.LEARNERS
+    variants = [spec for spec in VARIANTS if spec.partition(":")[0] in known]
+    return [*known, *variants, *ORACLES]
+
+
+def all_worlds():
+    """Every named world with finitely many states and no features."""
+    return [
+        name
+        for name in sd.problems.PROBLEMS
+        if isinstance(sd.problems.make(name, 2), sd.DriftingCMDP)
+    ]
+
+
+# ---------------------------------------------------------------- playing
+
+
+def play(arguments, kind):
+    """Play what is missing and store all rows."""
+    stored = arguments.out / "comparison" / f"{kind}.parquet"
+    work = arguments.work / kind
+    if stored.is_file() and not (work / NAME).is_file():
+        work.mkdir(parents=True, exist_ok=True)
+        rows = sd.Comparison.from_parquet(stored).rows
+        (work / NAME).write_text("".join(json.dumps(row.record()) + "\n" for row in rows))
+    shown = {}
+
+    def progress(stage, done, total):
+        percent = 100 * done // total
+        if shown.get(stage) != percent:
+            shown[stage] = percent
+            print(f"{kind}: {stage} {percent}%", flush=True)
+
+    found = sd.compare(
+        arguments.worlds or all_worlds(),
+        arguments.learners or all_learners(),
+        arguments.seeds,
+        episodes=arguments.episodes,
+        noisy=KINDS[kind],
+        measure_every=arguments.measure_every,
+        skip=True,
+        out=work,
+        points=0,
+        progress=progress,
+    )
+    stored.parent.mkdir(parents=True, exist_ok=True)
+    found.to_parquet(stored, curves=False)
+
+
+# ---------------------------------------------------------------- writing
+
+
+def table(head, rows):
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def number(value, digits=3):
+    return "–" if np.isnan(value) else f"{round(value, digits) + 0.0:.{digits}f}"
+
+
+def interval(score):
+    if np.isnan(score.low) or score.low == score.high:
+        return number(score.value)
+    return f"{number(score.value)} [{number(score.low)}, {number(score.high)}]"
+
+
+def ranking(found):
+    told = {entry.label: entry.told for entry in found.manifest.learners}
+    rows = []
+    for entry in found.ranking():
+        better = entry.best_is_better
+        rows.append([
+            "" if entry.place is None else str(entry.place),
+            f"`{entry.learner}`",
+            interval(entry.score),
+            "" if better is None else number(better.value, 2),
+            "" if np.isnan(entry.p_value) else f"{entry.p_value:.2g}",
+            entry.status,
+            ", ".join(told[entry.learner]),
+        ])  # fmt: skip
+    head = ["", "learner", "strict score", "P(best wins)", "p, adjusted", "", "told"]
+    return table(head, rows)
+
+
+def matrix(found, worlds):
+    """Strict scores: the best of a world is bold, a star marks those not different from it."""
+    cells = {(row["world"], row["learner"]): row for row in found.table()}
+    rows = []
+    for label in found.learners:
+        line = [f"`{label}`"]
+        for world in worlds:
+            row = cells[world, label]
+            text = number(row["strict_score"].value)
+            marks = {"best": f"**{text}**", "not different": f"{text}\\*", "refused": "refused"}
+            line.append(marks.get(row["status"], text))
+        rows.append(line)
+    return table(["learner", *worlds], rows)
+
+
+def times(found):
+    """Microseconds per episode of each learner: smallest, median and largest over worlds."""
+    rows = []
+    for label, by_world in found.timings().items():
+        known = 1e6 * np.array([x for x in by_world.values() if not np.isnan(x)])
+        if known.size:
+            figures = (known.min(), np.median(known), known.max())
+            rows.append([f"`{label}`", *(number(x, 1) for x in figures)])
+    return table(["learner", "fastest world", "median", "slowest world"], rows)
+
+
+def section(found, kind):
+    parts = [f"## {TITLES[kind]}\n", f"{found.verdict()}\n", ranking(found)]
+    parts += [f"- {note}" for note in found.notes()]
+    parts.append("\nStrict score by world; bold is the best learner of the world, * is not")
+    parts.append("significantly different from it (paired t-test, Holm over all pairs).\n")
+    for start in range(0, len(found.worlds), PER_TABLE):
+        parts.append(matrix(found, found.worlds[start : start + PER_TABLE]))
+    return "\n".join(parts)
+
+
+def page(comparisons):
+    first = next(iter(comparisons.values()))
+    m = first.manifest
+    episodes = sorted({world.sizes["M"] for world in m.worlds})
+    span = " to ".join(f"{n:,}" for n in dict.fromkeys((episodes[0], episodes[-1])))
+    every = f", one episode in {m.measure_every} measured" if m.measure_every > 1 else ""
+    sizes = (
+        f"{len(m.learners)} learners, {len(m.worlds)} worlds, {len(m.seeds)} seeds, "
+        f"{span} episodes{every}."
+    )
+    intro = f"# Comparison\n\n{sizes}\n{GUIDE}"
+    slow = (
+        "## Time\n\nMicroseconds per episode of playing and learning, on one core; this table "
+        "differs from run to run.\n"
+    )
+    sections = [section(found, kind) for kind, found in comparisons.items()]
+    return "\n".join([intro, *sections, slow, times(first)])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("docs"))
+    parser.add_argument("--work", type=Path, default=Path("build/comparison"))
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--episodes", type=int, default=20_000)
+    parser.add_argument("--measure-every", type=int, default=1)
+    parser.add_argument("--worlds", nargs="+")
+    parser.add_argument("--learners", nargs="+")
+    parser.add_argument("--page-only", action="store_true")
+    arguments = parser.parse_args()
+    if not arguments.page_only:
+        for kind in KINDS:
+            play(arguments, kind)
+    folder = arguments.out / "comparison"
+    found = {kind: sd.Comparison.from_parquet(folder / f"{kind}.parquet") for kind in KINDS}
+    path = arguments.out / "comparison.md"
+    path.write_text(page(found), encoding="utf-8")
+    size = sum(file.stat().st_size for file in folder.glob("*.parquet"))
+    print(f"{path}; {size / 1e6:.2f} MB of rows in {folder}")
+
+
+if __name__ == "__main__":
+    main()
