@@ -13,7 +13,8 @@ Policies (`Rules.primal`), with Q = Q_r + Σ_k μ_k Q_g,k:
     SOFTMAX       π ∝ exp(Q / κ) on the estimated model
 
 The first three improve the last policy with its estimates. The other two plan: they choose the
-policy of each step within the backward pass, every `every` episodes.
+policy of each step within the backward pass, every `every` episodes and whenever the episode
+before visited a pair of which there were no data.
 
 Multipliers (`Rules.dual`), with margin ε, both by the age of the policy:
 
@@ -31,6 +32,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from safedrift.kernels.elementary import exp_of, log_of
 from safedrift.kernels.stepping import first_state, next_state, observe
@@ -54,7 +56,7 @@ class Rules(NamedTuple):
     theta: float  # MIXED
     tau: float  # REGULARISED
     kappa: float  # SOFTMAX
-    every: int  # GREEDY, SOFTMAX: episodes from one plan to the next
+    every: int  # GREEDY, SOFTMAX: episodes from one plan to the next, at most
     signs: FloatArray  # (C,) of the bonuses: reward, utilities, utilities for the dual step
     gains: FloatArray  # (3,) PID: K_P, K_I, K_D
     smoothing: float  # PID: share of the old in the running means of d and V_g
@@ -63,16 +65,17 @@ class Rules(NamedTuple):
     scale: FloatArray  # (ages,) the last one stays
 
 
-class Controller(NamedTuple):
-    """What a PID multiplier remembers."""
+class Carried(NamedTuple):
+    """What the family remembers beside `Memory`."""
 
-    integral: FloatArray  # (K,)
-    error: FloatArray  # (K,) running mean of d
-    value: FloatArray  # (K,) running mean of V_g
+    integral: FloatArray  # (K,) PID: I
+    error: FloatArray  # (K,) PID: running mean of d
+    value: FloatArray  # (K,) PID: running mean of V_g
+    news: NDArray[np.bool_]  # (1,) GREEDY, SOFTMAX: the last episode visited a pair without data
 
 
 @jit
-def play(arrays, hyper, rules, memory, controller, schedule, inputs, buffer, out, trace):
+def play(arrays, hyper, rules, memory, carried, schedule, inputs, buffer, out, trace):
     """Play B episodes from `memory.clock.episode` on.
 
     Parameters
@@ -81,7 +84,7 @@ def play(arrays, hyper, rules, memory, controller, schedule, inputs, buffer, out
     hyper : Hyperparameters
     rules : Rules
     memory : Memory
-    controller : Controller
+    carried : Carried
     schedule : Schedule, what to forget before each episode
     inputs : ChunkInput
     buffer : EpisodeBuffer, scratch
@@ -103,6 +106,7 @@ def play(arrays, hyper, rules, memory, controller, schedule, inputs, buffer, out
             hyper,
             rules,
             memory,
+            carried,
         )
         if inputs.measured[e]:
             parts.write_policy(memory, out.policies[written])
@@ -116,14 +120,14 @@ def play(arrays, hyper, rules, memory, controller, schedule, inputs, buffer, out
             if h + 1 < H:
                 s = next_state(arrays, m, h, s, actions[h], u[h + 1])
         at_cap = end_episode(
-            arrays.thresholds[m], states, actions, signals, hyper, rules, memory, controller
+            arrays.thresholds[m], states, actions, signals, hyper, rules, memory, carried
         )
         parts.keep(e, at_cap, signals, memory, out, trace)
 
 
 @jit_source_inline
 def begin_episode(
-    thresholds, opens_window, drops, discount, restarts, hyper, rules, memory
+    thresholds, opens_window, drops, discount, restarts, hyper, rules, memory, carried
 ):
     """Policy of the next episode, and what is to be forgotten."""
     plans = rules.primal >= GREEDY
@@ -133,26 +137,38 @@ def begin_episode(
     if restarts:
         parts.restart_policy(memory)
         memory.clock.policy_age[0] = 0
-    due = memory.clock.episode[0] % rules.every == 0
+    due = memory.clock.episode[0] % rules.every == 0 or carried.news[0]
     if plans and (due or restarts or opens_window):
         plan(thresholds, hyper, rules, memory)
 
 
 @jit_source_inline
-def end_episode(thresholds, states, actions, signals, hyper, rules, memory, controller):
+def end_episode(thresholds, states, actions, signals, hyper, rules, memory, carried):
     """Dual step and estimates, then the episode enters the window; returns hits of the cap."""
     if not rules.prompt:
-        dual_step(thresholds, hyper, rules, memory, controller)
+        dual_step(thresholds, hyper, rules, memory, carried)
     if rules.primal < GREEDY:
         estimate(False, False, 1.0, rules.tau, rules.signs, hyper, memory)
     set_dual_signal(signals, hyper.dual_signal, memory)
     if rules.prompt:
-        dual_step(thresholds, hyper, rules, memory, controller)
+        dual_step(thresholds, hyper, rules, memory, carried)
+    carried.news[0] = finds_news(states, actions, memory)
     at_cap = data.absorb(states, actions, signals, hyper, memory)
     if memory.episodes.states.shape[0] > 0:
         data.hold(states, actions, signals, memory.episodes)
     parts.advance(memory.clock)
     return at_cap
+
+
+@jit_inline
+def finds_news(states, actions, memory):
+    """Whether an episode visits a pair of which the window has no data."""
+    new = False
+    for h in range(states.size):
+        i = data.find(h, states[h], memory.policy)
+        new = new or i < 0 or i >= memory.window.active[h]
+        new = new or memory.window.visits[h, actions[h], i] <= 0.0
+    return new
 
 
 # ---------------------------------------------------------------- policies
@@ -256,7 +272,7 @@ def set_dual_signal(signals, dual_signal, memory):
 
 
 @jit_inline
-def dual_step(thresholds, hyper, rules, memory, controller):
+def dual_step(thresholds, hyper, rules, memory, carried):
     """μ of the next policy."""
     dual, age = memory.dual, memory.clock.policy_age[0]
     for k in range(dual.mu.size):
@@ -268,23 +284,23 @@ def dual_step(thresholds, hyper, rules, memory, controller):
             mu = (at_age(rules.scale, age) * mu + step) / at_age(rules.scale, age + 1)
             dual.mu[k] = min(max(mu, 0.0), hyper.chi)
         if rules.dual == PID:
-            control(k, b - dual.signal[k], hyper, rules, memory, controller)
+            control(k, b - dual.signal[k], hyper, rules, memory, carried)
         dual.last_thresholds[k] = b
 
 
 @jit_inline
-def control(k, d, hyper, rules, memory, controller):
+def control(k, d, hyper, rules, memory, carried):
     """μ_k by proportional, integral and derivative terms of the error d."""
     K_P, K_I, K_D = rules.gains[0], rules.gains[1], rules.gains[2]
     old = rules.smoothing if memory.clock.episode[0] > 0 else 0.0
-    before = controller.value[k] if memory.clock.episode[0] > 0 else memory.dual.signal[k]
-    controller.error[k] = old * controller.error[k] + (1.0 - old) * d
-    controller.value[k] = old * before + (1.0 - old) * memory.dual.signal[k]
-    others = K_P * controller.error[k] + K_D * max(before - controller.value[k], 0.0)
-    integral = max(controller.integral[k] + d, 0.0)
+    before = carried.value[k] if memory.clock.episode[0] > 0 else memory.dual.signal[k]
+    carried.error[k] = old * carried.error[k] + (1.0 - old) * d
+    carried.value[k] = old * before + (1.0 - old) * memory.dual.signal[k]
+    others = K_P * carried.error[k] + K_D * max(before - carried.value[k], 0.0)
+    integral = max(carried.integral[k] + d, 0.0)
     if d > 0.0 and others + K_I * integral > hyper.chi:  # no windup: I does not grow at the cap
-        integral = controller.integral[k]
-    controller.integral[k] = integral
+        integral = carried.integral[k]
+    carried.integral[k] = integral
     memory.dual.mu[k] = min(max(others + K_I * integral, 0.0), hyper.chi)
 
 
@@ -292,14 +308,16 @@ def control(k, d, hyper, rules, memory, controller):
 
 
 @jit
-def begin(thresholds, opens_window, drops, discount, restarts, hyper, rules, memory):
+def begin(thresholds, opens_window, drops, discount, restarts, hyper, rules, memory, carried):
     """Entry point of `begin_episode` for an episode at a time."""
-    begin_episode(thresholds, opens_window, drops, discount, restarts, hyper, rules, memory)
+    begin_episode(
+        thresholds, opens_window, drops, discount, restarts, hyper, rules, memory, carried
+    )
 
 
 @jit
-def end(thresholds, states, actions, signals, hyper, rules, memory, controller):
+def end(thresholds, states, actions, signals, hyper, rules, memory, carried):
     """Entry point of `end_episode`."""
     return end_episode(
-        thresholds, states, actions, signals, hyper, rules, memory, controller
+        thresholds, states, actions, signals, hyper, rules, memory, carried
     )

@@ -30,7 +30,7 @@ from safedrift.kernels.elementary import log
 from safedrift.kernels.records import ChunkInput, ChunkOutput, make_episode_buffer, make_trace
 from safedrift.kernels.tabular import primal_dual as kernel
 from safedrift.kernels.tabular.memory import PLAIN, make_memory, with_room, with_views
-from safedrift.kernels.tabular.primal_dual import Controller, Rules
+from safedrift.kernels.tabular.primal_dual import Carried, Rules
 from safedrift.kernels.tabular.propd_ppo import draw
 from safedrift.kernels.types import TableArrays
 from safedrift.knowledge import Sizes, Slater
@@ -219,7 +219,7 @@ class PrimalDual:
         self.rules = design.rules(K)
         held = min(forgetting.held, M)
         self.memory = make_memory(H, S, A, K, self.rules.signs.size, setup.initial, held)
-        self.controller = Controller(np.zeros(K), np.zeros(K), np.zeros(K))
+        self.carried = Carried(*np.zeros((3, K)), np.zeros(1, bool))
         self._at_cap = 0.0
 
     def fresh(self, seed: int | np.random.SeedSequence) -> PrimalDual:
@@ -256,6 +256,7 @@ class PrimalDual:
             self.hyperparameters,
             self.rules,
             self.memory,
+            self.carried,
         )
         table = self.memory.policy
         used = int(table.slots.max())
@@ -280,7 +281,7 @@ class PrimalDual:
             self.hyperparameters,
             self.rules,
             self.memory,
-            self.controller,
+            self.carried,
         )
         self._at_cap = at_cap / (H * (1 + K))
 
@@ -295,7 +296,7 @@ class PrimalDual:
             self.hyperparameters,
             self.rules,
             self.memory,
-            self.controller,
+            self.carried,
             self.forgetting.schedule(self.episode, B),
             inputs,
             make_episode_buffer(H, K),
@@ -332,12 +333,12 @@ class PrimalDual:
     def state(self) -> dict[str, NDArray[Any]]:
         """Return everything learnt so far, as arrays."""
         own = {"at_cap": np.array(self._at_cap)}
-        return flatten(self.memory) | flatten(self.controller, "controller.") | own
+        return flatten(self.memory) | flatten(self.carried, "carried.") | own
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from what `state` returned."""
         self.memory = with_views(unflatten(self.memory, state))
-        self.controller = unflatten(self.controller, state, "controller.")
+        self.carried = unflatten(self.carried, state, "carried.")
         if "at_cap" not in state:
             _check.fail("state", "what state() of a learner like this returned", "no 'at_cap'")
         self._at_cap = float(state["at_cap"])
