@@ -38,8 +38,8 @@ from safedrift.kernels.elementary import exp_of, log_of
 from safedrift.kernels.stepping import first_state, next_state, observe
 from safedrift.kernels.tabular import propd_ppo as parts
 from safedrift.kernels.tabular import window as data
-from safedrift.kernels.tabular.estimates import estimate
 from safedrift.kernels.tabular.memory import OBSERVED, OPTIMISTIC
+from safedrift.kernels.tabular.signed_values import estimate
 from safedrift.kernels.types import FloatArray, jit, jit_inline, jit_part, jit_source_inline
 
 MIRROR, MIXED, REGULARISED, GREEDY, SOFTMAX = range(5)
@@ -318,6 +318,4 @@ def begin(thresholds, opens_window, drops, discount, restarts, hyper, rules, mem
 @jit
 def end(thresholds, states, actions, signals, hyper, rules, memory, carried):
     """Entry point of `end_episode`."""
-    return end_episode(
-        thresholds, states, actions, signals, hyper, rules, memory, carried
-    )
+    return end_episode(thresholds, states, actions, signals, hyper, rules, memory, carried)

@@ -127,7 +127,7 @@ def average(c, h, memory):
 
 @jit_inline
 def respond(h, greedy, temperature, memory):
-    """π = the best actions for Q_r + Σ_k μ_k Q_g,k, or softmax of it; uniform outside the window."""
+    """π = the best actions for Q_r + Σ_k μ_k Q_g,k, or its softmax; uniform outside the window."""
     q, mu, pi = memory.values.q, memory.dual.mu, memory.policy.pi
     top, step = memory.scratch.top, memory.scratch.step
     A, n = pi.shape[1], memory.window.active[h]
@@ -160,7 +160,7 @@ def respond(h, greedy, temperature, memory):
 
 @jit_inline
 def add_entropy(h, tau, memory):
-    """V_r ← V_r + τ · entropy of π, from the log-policies: log π(a) = logit(a) - log Σ exp logit."""
+    """V_r ← V_r + τ · entropy of π, by log π(a) = log π(best) + logit(a) - logit(best)."""
     logit, pi, v = memory.policy.logit, memory.policy.pi, memory.values.v
     A = pi.shape[1]
     for i in range(memory.window.active[h]):
