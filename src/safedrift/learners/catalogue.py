@@ -9,12 +9,21 @@ from typing import Any
 from safedrift import _check
 from safedrift.learners.protocol import Learner, Problem
 from safedrift.learners.rivals import (
+    bisection,
     certainty_equivalence,
     double_restart_triple_q,
     fixed,
     ns_triple_q,
+    opdop,
     opt_cmdp,
+    opt_dual,
+    opt_pess_primal_dual,
+    opt_primal_dual,
+    pid_lagrangian,
     posterior_sampling,
+    propd_ppo,
+    propo,
+    regularised_primal_dual,
     restart_q_ucb,
     triple_q,
 )
@@ -30,6 +39,15 @@ LEARNERS: dict[str, ModuleType] = {
     "ns-triple-q": ns_triple_q,
     "double-restart-triple-q": double_restart_triple_q,
     "restart-q-ucb": restart_q_ucb,
+    "propd-ppo": propd_ppo,
+    "propo": propo,
+    "opdop": opdop,
+    "opt-dual": opt_dual,
+    "opt-primal-dual": opt_primal_dual,
+    "opt-pess-primal-dual": opt_pess_primal_dual,
+    "regularised-primal-dual": regularised_primal_dual,
+    "pid-lagrangian": pid_lagrangian,
+    "bisection": bisection,
 }
 
 
