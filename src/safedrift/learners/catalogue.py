@@ -8,12 +8,14 @@ from typing import Any
 
 from safedrift import _check
 from safedrift.learners.protocol import Learner, Problem
-from safedrift.learners.rivals import fixed
+from safedrift.learners.rivals import discounted_lsvi, fixed, softmax_lsvi
 
 __all__ = ["LEARNERS", "documentation", "make", "options"]
 
 LEARNERS: dict[str, ModuleType] = {
     "uniform": fixed,
+    "softmax-lsvi": softmax_lsvi,
+    "discounted-lsvi": discounted_lsvi,
 }
 
 
