@@ -87,7 +87,5 @@ def build(
         zeta = _check.positive("discount", discount, upper=1.0)
     kept = chosen.record() | {"constants": constants, "discount": zeta}
     kept.pop("window")
-    algorithm = LeastSquaresValues(
-        setup, features, "discounted-lsvi", chosen, Never(), zeta, kept
-    )
+    algorithm = LeastSquaresValues(setup, features, "discounted-lsvi", chosen, Never(), zeta, kept)
     return CheckedLearner(algorithm, seed)

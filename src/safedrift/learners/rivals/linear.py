@@ -122,10 +122,13 @@ def choose_constants(
     else:
         found = _practical(sizes, d, chi)
     chosen = {"alpha": alpha, "eta": eta, "lam": lam}
-    given = {name: _check.positive(name, x) for name, x in chosen.items() if x is not None}
-    periods = {} if window is None else {"window": min(_check.integer("window", window), M)}
+    given: dict[str, Any] = {
+        name: _check.positive(name, x) for name, x in chosen.items() if x is not None
+    }
+    if window is not None:
+        given["window"] = min(_check.integer("window", window), M)
     beta, beta_r = bonus_scale * found.beta, bonus_scale * found.beta_r
-    return found._replace(beta=beta, beta_r=beta_r, told=tuple(told), **given, **periods)
+    return found._replace(beta=beta, beta_r=beta_r, told=tuple(told), **given)
 
 
 def _printed(sizes: Sizes, d: int, chi: float, budget: float) -> Constants:
@@ -284,7 +287,7 @@ class LeastSquaresValues:
         }
 
     def trace(self) -> dict[str, Any]:
-        """Return multipliers after the dual step, estimates, and the share of those at their cap."""
+        """Return multipliers after the dual step, estimates, and their share at the cap."""
         values = self.memory.values.v_start
         return {
             "mu": self.memory.dual.mu.copy(),
