@@ -80,6 +80,7 @@ def build(
         eta=eta,
         lam=lam,
         bonus_scale=bonus_scale,
+        discounted=True,
     )
     if discount is None:
         zeta = 1 - 1 / max(chosen.window, 2)

@@ -83,6 +83,7 @@ def build(
         eta=eta,
         lam=lam,
         bonus_scale=bonus_scale,
+        discounted=False,
     )
     rule: Forgetting = Never()
     if forgetting == "periodic":
