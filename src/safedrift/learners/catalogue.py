@@ -8,7 +8,7 @@ from typing import Any
 
 from safedrift import _check
 from safedrift.learners.protocol import Learner, Problem
-from safedrift.learners.rivals import discounted_lsvi, fixed, softmax_lsvi
+from safedrift.learners.rivals import discounted_lsvi, dope, fixed, softmax_lsvi
 
 __all__ = ["LEARNERS", "documentation", "make", "options"]
 
@@ -16,6 +16,7 @@ LEARNERS: dict[str, ModuleType] = {
     "uniform": fixed,
     "softmax-lsvi": softmax_lsvi,
     "discounted-lsvi": discounted_lsvi,
+    "dope": dope,
 }
 
 
