@@ -119,6 +119,36 @@ def test_never_unsafe_and_nearly_optimal_in_the_end():
     assert run.trace["planned"].mean() > 0.9
 
 
+@pytest.mark.parametrize("K", [1, 2])
+def test_plans_with_optimistic_rewards_and_pessimistic_utilities(K):
+    """The program's value, from the formulas of the paper and counts made by hand."""
+    world = small_world(M=41, S=3, A=2, H=3, K=K, drift="stationary")
+    uniform = np.full((3, 3, 2), 0.5)
+    b = np.full((41, K), 0.4)
+    known = {"safe_policy": uniform, "safe_utility": b[0] + 0.7}
+    learner = sd.learners.make("dope", world, **known, replan=40, forgetting="never", L=1e-3)
+    rng, episodes = np.random.default_rng(0), []
+    for m in range(41):
+        policy = learner.begin_episode(b[m])
+        seen = (rng.integers(3, size=3), rng.integers(2, size=3), rng.random((1 + K, 3)))
+        learner.end_episode(sd.Trajectory(*seen[:2], seen[2][0], seen[2][1:]))
+        episodes.append(seen)
+    visits, transitions, signals = weighted_counts(episodes[:40], np.ones(40), 3, 3, 2, K)
+    assert visits.min() > 0
+    P, n = transitions / visits[:-1, ..., None], visits[:-1, ..., None]
+    width = 2 * np.sqrt(1e-3 * P * (1 - P) / n) + 14 * 1e-3 / (3 * n)
+    total = np.append(width.sum(axis=-1), np.zeros((1, 3, 2)), axis=0)
+    beta = np.sqrt(1e-3 / visits)
+    rewards = signals[0] / visits + 3 * 3 / 0.7 * beta + 3**2 / 0.7 * total
+    utilities = signals[1:] / visits - beta - 3 * total
+    low, high = np.maximum(P - width, 0), np.minimum(P + width, 1)
+    wanted = best_value(low, high, rewards, utilities, b[0], world.initial)
+    trace = learner.trace()
+    assert trace["planned"] == 1.0
+    assert trace["planned_reward"] == pytest.approx(wanted, abs=1e-9)
+    assert not np.array_equal(policy, uniform)
+
+
 def test_plays_the_safe_policy_while_there_is_no_plan():
     world = two_action_world(60)
     run = sd.simulate(world, sd.learners.make("dope", world, constants="printed", **SAFE))
@@ -140,6 +170,26 @@ def test_plans_anew_when_a_count_has_doubled():
             plans.append(m)
         learner.end_episode(sd.Trajectory([0], [1], [0.0], [1.0]))
     assert plans == [0, 1, 2, 4, 8, 16, 32, 64]
+
+
+def test_interrupted_between_two_plans():
+    world = small_world(M=40, S=3, A=2, H=3)
+    known = {"safe_policy": np.full((3, 3, 2), 0.5), "safe_utility": world.thresholds[0] + 0.5}
+    for kind in ("sliding", "discounted"):
+        learner = sd.learners.make("dope", world, **known, forgetting=kind, window=12, replan=7)
+        rng, policies = np.random.default_rng(1), []
+        for m in range(40):
+            if m == 19:
+                other = learner.fresh(5)
+                other.restore(learner.state())
+                learner = other
+            policies.append(np.array(learner.begin_episode(np.array([0.5]))))
+            signals = rng.random((2, 3))
+            states, actions = rng.integers(3, size=3), rng.integers(2, size=3)
+            learner.end_episode(sd.Trajectory(states, actions, signals[0], signals[1:]))
+            if m == 18:
+                assert learner.trace()["planned"] == 1.0
+        np.testing.assert_array_equal(policies[19], policies[18])  # no plan in between
 
 
 def test_refusals():

@@ -188,7 +188,8 @@ class DOPE:
         _, H, S, A, K = setup.sizes
         self.counts = WindowCounts(H, S, A, K, forgetting.held)
         self.episode = 0
-        self.planned = False  # whether the policy is the program's
+        self.planned = False  # whether the policy is the program's,
+        self.value = 0.0  # and then its value there
         self.policy: FloatArray = np.array(safe_policy)
         self.last_visits = np.zeros((H, S, A))  # at the last plan
 
@@ -232,9 +233,9 @@ class DOPE:
             )
         self.planned = plan is not None
         if plan is None:
-            self.policy = np.array(self.safe_policy)
+            self.policy, self.value = np.array(self.safe_policy), 0.0
         else:
-            self.policy = policy_of(plan.occupancy, self.safe_policy)
+            self.policy, self.value = policy_of(plan.occupancy, self.safe_policy), plan.value
 
     def act(self, h: int, s: int, u: float) -> int:
         """Return the action that u draws."""
@@ -246,8 +247,11 @@ class DOPE:
         self.episode += 1
 
     def trace(self) -> dict[str, Any]:
-        """Return whether the policy was the program's (1) or the safe one (0)."""
-        return {"planned": float(self.planned)}
+        """Return whether the policy was the program's (1) or the safe one (0), and its value there.
+
+        The value is that of rewards with their bonus; 0 for the safe policy.
+        """
+        return {"planned": float(self.planned), "planned_reward": self.value}
 
     def settings(self) -> dict[str, Any]:
         """Return every constant; of the safe policy, a digest."""
@@ -267,6 +271,7 @@ class DOPE:
         own = {
             "episode": np.array(self.episode),
             "planned": np.array(self.planned),
+            "value": np.array(self.value),
             "policy": self.policy.copy(),
             "last_visits": self.last_visits.copy(),
         }
@@ -275,5 +280,6 @@ class DOPE:
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from what `state` returned."""
         self.episode, self.planned = int(state["episode"]), bool(state["planned"])
+        self.value = float(state["value"])
         self.policy, self.last_visits = np.array(state["policy"]), np.array(state["last_visits"])
         self.counts.restore(state)
