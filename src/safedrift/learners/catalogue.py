@@ -11,6 +11,8 @@ from safedrift.learners.protocol import Learner, Problem
 from safedrift.learners.rivals import (
     bisection,
     certainty_equivalence,
+    discounted_lsvi,
+    dope,
     double_restart_triple_q,
     fixed,
     ns_triple_q,
@@ -25,6 +27,7 @@ from safedrift.learners.rivals import (
     propo,
     regularised_primal_dual,
     restart_q_ucb,
+    softmax_lsvi,
     triple_q,
 )
 
@@ -32,15 +35,11 @@ __all__ = ["LEARNERS", "documentation", "make", "options"]
 
 LEARNERS: dict[str, ModuleType] = {
     "uniform": fixed,
+    "propd-ppo": propd_ppo,
     "certainty-equivalence": certainty_equivalence,
     "opt-cmdp": opt_cmdp,
     "posterior-sampling": posterior_sampling,
-    "triple-q": triple_q,
-    "ns-triple-q": ns_triple_q,
-    "double-restart-triple-q": double_restart_triple_q,
-    "restart-q-ucb": restart_q_ucb,
-    "propd-ppo": propd_ppo,
-    "propo": propo,
+    "dope": dope,
     "opdop": opdop,
     "opt-dual": opt_dual,
     "opt-primal-dual": opt_primal_dual,
@@ -48,6 +47,13 @@ LEARNERS: dict[str, ModuleType] = {
     "regularised-primal-dual": regularised_primal_dual,
     "pid-lagrangian": pid_lagrangian,
     "bisection": bisection,
+    "propo": propo,
+    "triple-q": triple_q,
+    "ns-triple-q": ns_triple_q,
+    "double-restart-triple-q": double_restart_triple_q,
+    "restart-q-ucb": restart_q_ucb,
+    "softmax-lsvi": softmax_lsvi,
+    "discounted-lsvi": discounted_lsvi,
 }
 
 
