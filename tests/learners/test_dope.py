@@ -124,7 +124,7 @@ def test_plans_with_optimistic_rewards_and_pessimistic_utilities(K):
     """The program's value, from the formulas of the paper and counts made by hand."""
     world = small_world(M=41, S=3, A=2, H=3, K=K, drift="stationary")
     uniform = np.full((3, 3, 2), 0.5)
-    b = np.full((41, K), 0.4)
+    b = np.full((41, K), 1.6 if K == 1 else 1.45)
     known = {"safe_policy": uniform, "safe_utility": b[0] + 0.7}
     learner = sd.learners.make("dope", world, **known, replan=40, forgetting="never", L=1e-3)
     rng, episodes = np.random.default_rng(0), []
@@ -143,6 +143,8 @@ def test_plans_with_optimistic_rewards_and_pessimistic_utilities(K):
     utilities = signals[1:] / visits - beta - 3 * total
     low, high = np.maximum(P - width, 0), np.minimum(P + width, 1)
     wanted = best_value(low, high, rewards, utilities, b[0], world.initial)
+    free = best_value(low, high, rewards, utilities, b[0] - 10, world.initial)
+    assert wanted < free - 0.001  # the constraint binds
     trace = learner.trace()
     assert trace["planned"] == 1.0
     assert trace["planned_reward"] == pytest.approx(wanted, abs=1e-9)
