@@ -9,7 +9,7 @@ In Python also a callable that takes the world, with a label: {"mine": build}.
 
 What a learner must be told and the specification leaves open comes from the measured truth of the
 world, and results record it: an option `gamma` is the smallest Slater gap, `noisy` whether signals
-are Bernoulli.
+are Bernoulli, `safe_policy` the safest policy of episode 0.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ from types import ModuleType
 from typing import Any
 
 from safedrift import _check
+from safedrift._check import FloatArray
 from safedrift.experiments.reference_points import ORACLES
 from safedrift.experiments.simulation import check_learner_type, check_sizes
 from safedrift.learners import LEARNERS, Learner, make, options
 from safedrift.models import DriftingWorld
+from safedrift.planning import plan
 
-__all__ = ["Entrant", "entrants", "parse_options", "parse_value", "tunable"]
+__all__ = ["Entrant", "entrants", "parse_options", "parse_value", "safest_policy", "tunable"]
 
 Build = Callable[..., Learner]
 
@@ -80,7 +82,7 @@ class Entrant:
         """Return the learner for a world whose smallest Slater gap is `gamma`."""
         learner: Learner
         if isinstance(self.source, str) and self.source in LEARNERS:
-            learner = make(self.source, world, **self._told(gamma, noisy), **self.options)
+            learner = make(self.source, world, **self._told(world, gamma, noisy), **self.options)
         elif isinstance(self.source, str) and self.source in ORACLES:
             learner = ORACLES[self.source](world)
         else:
@@ -90,14 +92,24 @@ class Entrant:
         check_sizes(world, learner)
         return learner
 
-    def _told(self, gamma: float, noisy: bool) -> dict[str, Any]:
+    def _told(self, world: DriftingWorld, gamma: float, noisy: bool) -> dict[str, Any]:
         """What a named learner asks for and the specification leaves open."""
         known = options(str(self.source))
-        handed = {"gamma": gamma, "noisy": noisy}
+        handed: dict[str, Any] = {"gamma": gamma, "noisy": noisy}
+        if "safe_policy" in known and "safe_policy" not in self.options:
+            handed["safe_policy"], handed["safe_utility"] = safest_policy(world)
         told = {name: x for name, x in handed.items() if name in known and name not in self.options}
         if told.get("gamma", 1.0) <= 0:
             _check.fail("the Slater gap of the world", f"> 0 for {self.label}", gamma)
         return told
+
+
+def safest_policy(world: DriftingWorld) -> tuple[FloatArray, FloatArray]:
+    """Return the policy of episode 0 with the largest least slack, and its utilities (K,)."""
+    today = world.at(0)
+    out_of_reach = today.thresholds + world.H + 1.0  # the planner then looks for the least evil
+    found = plan(today.transitions, today.rewards, today.utilities, out_of_reach, today.initial)
+    return found.policy, found.utilities
 
 
 # ---------------------------------------------------------------- specifications
