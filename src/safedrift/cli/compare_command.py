@@ -177,6 +177,8 @@ def _compare(
         sentence = f"safedrift: {stopped}; the same command with --out {folder} continues"
         err.print(sentence, markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(130) from None
+    except KeyboardInterrupt:
+        raise UsageError(f"stopped; the same command with --out {folder} continues") from None
     except BaseException:
         if new and folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()

@@ -107,8 +107,8 @@ def compare(
     >>> found = sd.compare(["stationary"], ["uniform", "optimum-of-first-episode"], seeds=2,
     ...                    episodes=50, workers=1)
     >>> found.verdict()
-    'uniform has the smallest strict score, 1 (95% interval 1 to 1), the interquartile mean in \
-stationary and 2 seeds; there is no other learner to compare it with.'
+    'uniform has the smallest strict score, 1 (95% interval 1 to 1), the interquartile mean over 2 \
+seeds in stationary; there is no other learner to compare it with.'
     """
     wanted = _seeds(seeds)
     field = entrants(learners)

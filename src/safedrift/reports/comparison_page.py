@@ -90,8 +90,8 @@ _GUIDE = (
     "policy's; 0 is the best safe policy of every episode, 1 is no better than uniform. Shown is "
     "the interquartile mean over worlds and seeds with its 95% stratified bootstrap interval. "
     "Best is better: probability that a run of the best beats a run of this learner in the same "
-    "world. p: test of the difference to the best, paired by world and seed, after Holm's correction for "
-    "all pairs of learners; at 0.05 or more a learner is called not different."
+    "world. p: test of the difference to the best, paired by world and seed, after Holm's "
+    "correction for all pairs of learners; at 0.05 or more a learner is called not different."
 )
 _FIGURES = (
     "Means over seeds with 95% BCa bootstrap intervals. DR = Σ (V_r* − V_r), CV = [Σ (b − V_g)]₊; "
