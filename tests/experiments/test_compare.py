@@ -228,7 +228,7 @@ def stop_after(n):
     def progress(stage, done, total):
         nonlocal count
         count += stage == "playing"
-        if count == n:
+        if count > n:  # the first call is before the first run
             raise KeyboardInterrupt
 
     return progress

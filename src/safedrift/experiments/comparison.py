@@ -148,6 +148,8 @@ seeds in stationary; there is no other learner to compare it with.'
     total = sum(places[task.arena].M for task in tasks)
     done = total - sum(places[task.arena].M for task in missing)
     stopped = False
+    if progress and missing:
+        progress("playing", done, total)
     try:
         for row in rows_of(missing, arenas, processes):
             rows.add(row)
@@ -266,8 +268,10 @@ def _refusals(
         for entrant in field:
             try:
                 entrant.build(world, 0.1, noisy)  # the gap is not known yet
-            except (ValueError, TypeError, NotImplementedError) as error:
+            except Exception as error:
                 reason = " ".join(str(error).split())
+                if not isinstance(error, ValueError | TypeError):
+                    reason = f"{type(error).__name__}: {reason}"
                 if not skip:
                     raise ValueError(f"{entrant.label} cannot play {label}: {reason}") from None
                 found[label, entrant.label] = reason

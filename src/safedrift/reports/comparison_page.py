@@ -107,13 +107,19 @@ def _ranking_rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
             escape(entry.learner),
             _interval(entry.score),
             _interval(entry.best_is_better, 2) if entry.best_is_better else "",
-            "" if np.isnan(entry.p_value) else f"{entry.p_value:.2g}",
+            _p_value(entry.p_value),
             _status(entry),
         )
 
 
 def _status(entry: Standing) -> str:
     return f"<b>{escape(entry.status)}</b>" if entry.status == "best" else escape(entry.status)
+
+
+def _p_value(p: float) -> str:
+    if np.isnan(p):
+        return ""
+    return "&lt; 0.0001" if p < 1e-4 else f"{p:.2g}"
 
 
 def _figure_rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
