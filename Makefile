@@ -31,7 +31,8 @@ docs: .venv/ready  ## links of the pages, names in the paper map, and all code i
 bench: .venv/ready  ## side-by-side benchmarks: a table, and JSON in benchmarks/results
 	$(BIN)/python benchmarks/bench.py --json benchmarks/results/bench.json
 
-studies: .venv/ready  ## draw the pictures and tables of docs/ again (half an hour)
+studies: .venv/ready  ## draw the pictures and tables of docs/ again (some hours the first time)
+	$(BIN)/python studies/comparison.py --out docs
 	$(BIN)/python studies/features_against_tables.py --out docs
 	$(BIN)/python studies/nodes.py --out docs
 	$(BIN)/python studies/pictures.py --out docs/problems

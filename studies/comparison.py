@@ -108,6 +108,12 @@ def interval(score):
     return f"{number(score.value)} [{number(score.low)}, {number(score.high)}]"
 
 
+def p_value(p):
+    if np.isnan(p):
+        return ""
+    return "< 0.0001" if p < 1e-4 else f"{p:.2g}"
+
+
 def ranking(found):
     told = {entry.label: entry.told for entry in found.manifest.learners}
     rows = []
@@ -118,7 +124,7 @@ def ranking(found):
             f"`{entry.learner}`",
             interval(entry.score),
             "" if better is None else number(better.value, 2),
-            "" if np.isnan(entry.p_value) else f"{entry.p_value:.2g}",
+            p_value(entry.p_value),
             entry.status,
             ", ".join(told[entry.learner]),
         ])  # fmt: skip

@@ -82,7 +82,7 @@ def test_stopping_keeps_what_is_there(here, monkeypatch):
         def counting(stage, done, total):
             progress(stage, done, total)
             calls.extend([stage] * (stage == "playing"))
-            if len(calls) == 5:
+            if len(calls) == 6:
                 raise KeyboardInterrupt
 
         return inner(*arguments, progress=counting, **options)

@@ -1,6 +1,7 @@
 """Comparisons: same luck for all, failures as rows, stopping and continuing, bad input."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -123,6 +124,27 @@ def test_several_constraints_are_added_up_and_skipped_episodes_counted():
     assert row.curve_episodes == (0, 28, 56)
 
 
+def test_good_episodes_do_not_pay_for_bad_ones():
+    """Half the episodes earn 1 too much and are 1 unsafe, half the other way round."""
+    run = sd.simulate(small(), ppo(small()))
+    swing = np.where(np.arange(60) % 2, 1.0, -1.0)
+    outcome = replace(
+        run.outcome,
+        reward=run.truth.optimal_reward + swing,
+        utility=run.truth.thresholds - swing[:, None],
+    )
+    names = {"key": "k", "world": "w", "learner": "l", "seed": 0}
+    row = score(replace(run, outcome=outcome), names, seconds=1.0)
+    assert (row.regret, row.violation) == pytest.approx((0, 0), abs=1e-12)
+    assert (row.positive_regret, row.positive_violation) == pytest.approx((0.5, 0.5))
+    assert row.strict_score == pytest.approx(1 / row.uniform_loss)
+    nobody = replace(run.truth, baseline_reward=run.truth.optimal_reward,
+                     baseline_utility=run.truth.thresholds)  # fmt: skip
+    free = score(replace(run, truth=nobody), names, seconds=1.0)
+    assert np.isnan(free.strict_score)
+    assert np.isnan(free.last_tenth_score)
+
+
 def test_uniform_scores_one_and_the_optimum_zero():
     labels = ["uniform", "optimum", "optimum-of-first-episode"]
     found = sd.compare(two_worlds(), labels, seeds=2, workers=1)
@@ -206,7 +228,7 @@ def stop_after(n):
     def progress(stage, done, total):
         nonlocal count
         count += stage == "playing"
-        if count == n:
+        if count > n:  # the first call is before the first run
             raise KeyboardInterrupt
 
     return progress

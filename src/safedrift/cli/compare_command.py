@@ -177,6 +177,8 @@ def _compare(
         sentence = f"safedrift: {stopped}; the same command with --out {folder} continues"
         err.print(sentence, markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(130) from None
+    except KeyboardInterrupt:
+        raise UsageError(f"stopped; the same command with --out {folder} continues") from None
     except BaseException:
         if new and folder.is_dir() and not any(folder.iterdir()):
             folder.rmdir()
@@ -300,7 +302,7 @@ def _table_with(found: Comparison, world: str, heads: dict[str, str]) -> Table:
 def _print_ranking(console: Console, found: Comparison) -> None:
     table = Table(box=None, header_style="dim", pad_edge=False)
     table.add_column("", justify="right")
-    table.add_column("learner")
+    table.add_column("learner", overflow="fold")
     for name in ("strict score", "P(best wins)", "p, adjusted"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("")
@@ -310,13 +312,19 @@ def _print_ranking(console: Console, found: Comparison) -> None:
             entry.learner,
             interval(entry.score),
             "" if entry.best_is_better is None else f"{entry.best_is_better.value:.2f}",
-            "" if entry.p_value != entry.p_value else f"{entry.p_value:.2g}",
+            _p_value(entry.p_value),
             entry.status,
         )
     worlds = len(found.ranked_worlds)
     _say(console, f"all {worlds} worlds, interquartile mean", style="bold")
     console.print(table)
     console.print()
+
+
+def _p_value(p: float) -> str:
+    if p != p:
+        return ""
+    return "< 0.0001" if p < 1e-4 else f"{p:.2g}"
 
 
 def interval(score: Interval) -> str:

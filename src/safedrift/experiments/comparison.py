@@ -107,8 +107,8 @@ def compare(
     >>> found = sd.compare(["stationary"], ["uniform", "optimum-of-first-episode"], seeds=2,
     ...                    episodes=50, workers=1)
     >>> found.verdict()
-    'uniform has the smallest strict score, 1 (95% interval 1 to 1), the interquartile mean in \
-stationary and 2 seeds; there is no other learner to compare it with.'
+    'uniform has the smallest strict score, 1 (95% interval 1 to 1), the interquartile mean over 2 \
+seeds in stationary; there is no other learner to compare it with.'
     """
     wanted = _seeds(seeds)
     field = entrants(learners)
@@ -148,6 +148,8 @@ stationary and 2 seeds; there is no other learner to compare it with.'
     total = sum(places[task.arena].M for task in tasks)
     done = total - sum(places[task.arena].M for task in missing)
     stopped = False
+    if progress and missing:
+        progress("playing", done, total)
     try:
         for row in rows_of(missing, arenas, processes):
             rows.add(row)
@@ -266,8 +268,10 @@ def _refusals(
         for entrant in field:
             try:
                 entrant.build(world, 0.1, noisy)  # the gap is not known yet
-            except (ValueError, TypeError, NotImplementedError) as error:
+            except Exception as error:
                 reason = " ".join(str(error).split())
+                if not isinstance(error, ValueError | TypeError):
+                    reason = f"{type(error).__name__}: {reason}"
                 if not skip:
                     raise ValueError(f"{entrant.label} cannot play {label}: {reason}") from None
                 found[label, entrant.label] = reason

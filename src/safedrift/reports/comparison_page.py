@@ -90,8 +90,8 @@ _GUIDE = (
     "policy's; 0 is the best safe policy of every episode, 1 is no better than uniform. Shown is "
     "the interquartile mean over worlds and seeds with its 95% stratified bootstrap interval. "
     "Best is better: probability that a run of the best beats a run of this learner in the same "
-    "world. p: test of the difference to the best, paired by world and seed, after Holm's correction for "
-    "all pairs of learners; at 0.05 or more a learner is called not different."
+    "world. p: test of the difference to the best, paired by world and seed, after Holm's "
+    "correction for all pairs of learners; at 0.05 or more a learner is called not different."
 )
 _FIGURES = (
     "Means over seeds with 95% BCa bootstrap intervals. DR = Σ (V_r* − V_r), CV = [Σ (b − V_g)]₊; "
@@ -107,13 +107,19 @@ def _ranking_rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:
             escape(entry.learner),
             _interval(entry.score),
             _interval(entry.best_is_better, 2) if entry.best_is_better else "",
-            "" if np.isnan(entry.p_value) else f"{entry.p_value:.2g}",
+            _p_value(entry.p_value),
             _status(entry),
         )
 
 
 def _status(entry: Standing) -> str:
     return f"<b>{escape(entry.status)}</b>" if entry.status == "best" else escape(entry.status)
+
+
+def _p_value(p: float) -> str:
+    if np.isnan(p):
+        return ""
+    return "&lt; 0.0001" if p < 1e-4 else f"{p:.2g}"
 
 
 def _figure_rows(comparison: Comparison) -> Iterator[tuple[str, ...]]:

@@ -1,7 +1,6 @@
 """The plots of a comparison: ranking, profiles, regret against violation, curves of each world.
 
-Learners keep their colour on the whole page. The uniform policy is grey, oracles are black and
-dotted.
+Learners keep their colour on the whole page. The uniform policy is grey, oracles are black.
 """
 
 from __future__ import annotations
@@ -34,10 +33,11 @@ class Look(NamedTuple):
 def looks(comparison: Comparison) -> dict[str, Look]:
     """Return a colour and a dash for every learner."""
     found, number = {}, 0
+    marks = (("dot", "x"), ("dashdot", "cross"))
     symbols = ("circle", "square", "diamond")
     for label in comparison.learners:
         if label in comparison.oracles:
-            found[label] = Look(BLACK, "dot", "x")
+            found[label] = Look(BLACK, *marks[comparison.oracles.index(label) % len(marks)])
         elif label == "uniform":
             found[label] = Look(GREY, "dash", "circle-open")
         else:

@@ -25,10 +25,13 @@ def verdict(comparison: Comparison) -> str:
         return "There is no winner: no learner has finished all of its runs."
     best, others = standings[0], standings[1:]
     worlds, seeds = len(comparison.ranked_worlds), comparison.ranked_seeds
-    where = f"in {comparison.ranked_worlds[0]}" if worlds == 1 else f"over {worlds} worlds"
+    runs = _count(seeds, "seed")
+    where = (
+        f"{runs} in {comparison.ranked_worlds[0]}" if worlds == 1 else f"{worlds} worlds and {runs}"
+    )
     start = (
         f"{best.learner} has the smallest strict score, {_with_interval(best.score)}, "
-        f"the interquartile mean {where} and {_count(seeds, 'seed')}"
+        f"the interquartile mean over {where}"
     )
     return f"{start}; {_against_others(others)}."
 
@@ -56,7 +59,7 @@ def notes(comparison: Comparison) -> list[str]:
                 "undefined and the world is left out of the ranking."
             )
     if len(comparison.manifest.seeds) == 1:
-        found.append("One seed: there are no intervals, and no test within a world.")
+        found.append("One seed: there are no intervals and no tests.")
     if comparison.manifest.measure_every > 1:
         found.append(
             f"One episode in {comparison.manifest.measure_every} was measured and stands for the "
