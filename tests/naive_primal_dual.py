@@ -100,8 +100,9 @@ def primal_dual(
             log_pi, age = np.log(uniform), 0
             pi = uniform
         b = thresholds[m] + at(margin, age)
-        if plans and (m % every == 0 or news or restarts or opens):
-            if multiplier == "bisection":
+        due = m % every == 0 or restarts or opens
+        if plans and (due or news):
+            if multiplier == "bisection" and due:
                 mu = np.array([searched(estimates, response_to, utility, b[0], chi, steps)])
             pi, Q, V = estimates(None, response_to(mu), utility)
             V_dual = dual_values(pi)
