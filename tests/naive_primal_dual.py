@@ -100,8 +100,9 @@ def primal_dual(
             log_pi, age = np.log(uniform), 0
             pi = uniform
         b = thresholds[m] + at(margin, age)
-        if plans and (m % every == 0 or news or restarts or opens):
-            if multiplier == "bisection":
+        due = m % every == 0 or restarts or opens
+        if plans and (due or news):
+            if multiplier == "bisection" and due:
                 mu = np.array([searched(estimates, response_to, utility, b[0], chi, steps)])
             pi, Q, V = estimates(None, response_to(mu), utility)
             V_dual = dual_values(pi)
@@ -191,3 +192,21 @@ def signed_values(window, sizes, pi, sign, lam, bonus, initial):
             Q = q_values(h, counts, 1 + k, V[k], sign, lam, bonus, H - h)
             V[k] = (pi[h] * Q).sum(axis=-1)
     return V @ initial
+
+
+def bernstein_bonus(c, H, lam):
+    """c √(Var/n) + c² (H-h+1)/n + λ/(n + λ), n a weight that may be below 1; infinite at n = 0."""
+
+    def bonus(h, n, n3, V):
+        weight = np.where(n > 0, n, 1.0)
+        mean = (n3 @ V) / weight
+        variance = (n3 * (V - mean[:, :, None]) ** 2).sum(axis=2) / weight
+        value = c * np.sqrt(variance / weight) + c**2 * (H - h) / weight + lam / (n + lam)
+        return np.where(n > 0, value, np.inf)
+
+    return bonus
+
+
+def count_bonus(root, tail, lam):
+    """root/√max(n, 1) + tail/(n + λ)."""
+    return lambda h, n, n3, V: root[h] / np.sqrt(np.maximum(n, 1)) + tail[h] / (n + lam)

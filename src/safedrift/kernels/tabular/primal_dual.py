@@ -14,7 +14,7 @@ Policies (`Rules.primal`), with Q = Q_r + Σ_k μ_k Q_g,k:
 
 The first three improve the last policy with its estimates. The other two plan: they choose the
 policy of each step within the backward pass, every `every` episodes and whenever the episode
-before visited a pair of which there were no data.
+before visited a pair of which there were no data (then without a new search for μ).
 
 Multipliers (`Rules.dual`), with margin ε, both by the age of the policy:
 
@@ -137,9 +137,9 @@ def begin_episode(
     if restarts:
         parts.restart_policy(memory)
         memory.clock.policy_age[0] = 0
-    due = memory.clock.episode[0] % rules.every == 0 or carried.news[0]
-    if plans and (due or restarts or opens_window):
-        plan(thresholds, hyper, rules, memory)
+    due = memory.clock.episode[0] % rules.every == 0 or restarts or opens_window
+    if plans and (due or carried.news[0]):
+        plan(due and rules.dual == BISECTION, thresholds, hyper, rules, memory)
 
 
 @jit_source_inline
@@ -222,13 +222,12 @@ def shrink(factor, memory):
 
 
 @jit_part
-def plan(thresholds, hyper, rules, memory):
-    """Respond to the multipliers on the window; with BISECTION to the smallest that will do.
+def plan(searches, thresholds, hyper, rules, memory):
+    """Respond to the multipliers on the window, after a search for the smallest that will do.
 
     The tries of a bisection are 0, χ, then midpoints, and last the upper end of the bracket.
     """
     greedy = rules.primal == GREEDY
-    searches = rules.dual == BISECTION
     mu, age = memory.dual.mu, memory.clock.policy_age[0]
     wanted = thresholds[0] + at_age(rules.margin, age)
     low, high = 0.0, hyper.chi

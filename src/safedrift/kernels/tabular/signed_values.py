@@ -55,7 +55,8 @@ def estimate(responds, greedy, temperature, tau, signs, hyper, memory):
         for c in range(C):
             average(c, h, memory)
         if tau > 0.0:
-            add_entropy(h, tau, memory)
+            for i in range(active[h]):
+                values.v[0, h, i] += tau * entropy(h, i, memory)
             values.v_unseen[0, h] += most_entropy
     for c in range(C):
         inside = 0.0
@@ -65,6 +66,10 @@ def estimate(responds, greedy, temperature, tau, signs, hyper, memory):
             inside += p
             value += p * values.v[c, 0, i]
         values.v_start[c] = value + max(1.0 - inside, 0.0) * values.v_unseen[c, 0]
+    if tau > 0.0:  # first states outside the window whose policy is not uniform
+        for i in range(active[0], memory.policy.slots[0]):
+            lost = most_entropy - tau * entropy(0, i, memory)
+            values.v_start[0] -= initial[memory.policy.state[0, i]] * lost
 
 
 @jit_inline
@@ -159,16 +164,15 @@ def respond(h, greedy, temperature, memory):
 
 
 @jit_inline
-def add_entropy(h, tau, memory):
-    """V_r ← V_r + τ · entropy of π, by log π(a) = log π(best) + logit(a) - logit(best)."""
-    logit, pi, v = memory.policy.logit, memory.policy.pi, memory.values.v
+def entropy(h, i, memory):
+    """Entropy of π in slot i, by log π(a) = log π(best) + logit(a) - logit(best)."""
+    logit, pi = memory.policy.logit, memory.policy.pi
     A = pi.shape[1]
-    for i in range(memory.window.active[h]):
-        best = 0
-        for a in range(1, A):
-            if pi[h, a, i] > pi[h, best, i]:
-                best = a
-        entropy = -log_of(pi[h, best, i])
-        for a in range(A):
-            entropy += pi[h, a, i] * (logit[h, best, i] - logit[h, a, i])
-        v[0, h, i] += tau * entropy
+    best = 0
+    for a in range(1, A):
+        if pi[h, a, i] > pi[h, best, i]:
+            best = a
+    total = -log_of(pi[h, best, i])
+    for a in range(A):
+        total += pi[h, a, i] * (logit[h, best, i] - logit[h, a, i])
+    return total

@@ -7,9 +7,10 @@ A multiplier that is searched anew cannot lag behind the world or wind up. V_g(�
 with μ on an optimistic model; bisection then finds a crossing. Their algorithm is model-free for
 linear models; here the values come from counts. "printed" has the constants seen in the public code
 of a comparison with it: 20 halvings of [0, 300], κ = 0.1, every episode, and a Hoeffding bonus
-(recalled, not verified). "practical" has 16 halvings of [0, 20], κ = 0.03, a Bernstein bonus, and
-searches every 10 episodes and after every episode that visits a pair for the first time
-(`rivals.primal_dual` says how they were chosen). The paper keeps all data: forgetting="never".
+(recalled, not verified). "practical" has 16 halvings of [0, 20], κ = 0.03, a Bernstein bonus and a
+search every 10 episodes; in between, an episode that visits a pair for the first time gives a new
+π^μ for the same μ (`rivals.primal_dual` says how they were chosen). The paper keeps all data:
+forgetting="never".
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 Optimism where the policy is chosen, pessimism and a shrinking margin ε_m where the multiplier is.
 "printed" has η_m = γ H √m, ε_m = 5 H² √(S³ A) (l + 1)/√(m l) with l = ln(16 S² A H m/p), and a
 Hoeffding bonus (the abstract was read; all constants are recalled, not verified): the margin
-exceeds H for any m that one can run. "practical" has η_m = 10 H √m, ε_m = 0.1 H/√m, a Bernstein
+exceeds H for any m that one can run. "practical" has η_m = H √m, ε_m = 0.1 H/√m, a Bernstein
 bonus and multipliers λ/η_m of at most 20 (`rivals.primal_dual` says how they were chosen). m counts
 from the last restart, and no further than the window is long. The paper keeps all data:
 forgetting="never".
@@ -91,7 +91,7 @@ def design(sizes: Sizes, gamma: float | None, constants: str, episodes: int) -> 
     m = np.arange(1, episodes + 1.0)
     steps = {"dual_signal": "pessimistic", "prompt": True, "lagged": False, "eta": 1.0}
     if constants == "practical" or gamma is None:
-        margin, scale = 0.1 * H / np.sqrt(m), 10 * H * np.sqrt(m)
+        margin, scale = 0.1 * H / np.sqrt(m), H * np.sqrt(m)
         return practical("greedy", "ascent", margin=margin, scale=scale, chi=CAP, **steps)
     logs = log(16 * S**2 * A * H * m / FAILURE)
     return Design(

@@ -10,10 +10,11 @@ window, a discount or restarts. As in PROPD-PPO, multipliers outlive a restart o
 
 Practical constants. Those of the papers are worst-case: at 20,000 episodes their bonuses sit at
 the cap, or their steps are too short to move. The practical ones were chosen by the strict score
-with a sliding window on six worlds `problems.make("random", 20_000, seed, ...)` with abrupt drift,
-with and without noise, and on no other world: seeds 100 to 102 with S = 5, A = 3, H = 5 and seeds
-103 to 105 with S = 8, A = 4, H = 6, gamma being 0.25, 0.5 and 1. Most matter little: bonuses c from
-0.02 to 0.2, α from 0.05 to 0.5, η from 0.003 to 0.1 and caps from 3 on are within a few hundredths.
+with a sliding window of M^(2/3) episodes on six worlds `problems.make("random", 20_000, seed, ...)`
+with abrupt drift, with and without noise, and on no other world: seeds 100 to 102 with S = 5,
+A = 3, H = 5 and seeds 103 to 105 with S = 8, A = 4, H = 6, gamma being 0.25, 0.5 and 1. Most matter
+little: bonuses c from 0.02 to 0.2, α from 0.05 to 0.5, η from 0.003 to 0.1 and caps from 3 on are
+within a few hundredths of each other.
 """
 
 from __future__ import annotations
