@@ -19,8 +19,17 @@ from safedrift.experiments.row_files import NAME
 
 KINDS = {"exact": False, "bernoulli": True}
 TITLES = {"exact": "Exact signals", "bernoulli": "Bernoulli signals"}
-VARIANTS = ("certainty-equivalence:forgetting=never", "opt-cmdp:forgetting=never",
-            "posterior-sampling:forgetting=never")  # fmt: skip
+VARIANTS = (
+    "certainty-equivalence:forgetting=never",
+    "opt-cmdp:forgetting=never",
+    "opt-cmdp:forgetting=sliding",
+    "opt-cmdp:forgetting=periodic",
+    "posterior-sampling:forgetting=never",
+)
+# DOPE plans by linear programs: rarely, and only where they are small.
+DOPE = "dope:replan_every=1000,largest=4000"
+NEED_FEATURES = ("softmax-lsvi", "discounted-lsvi")
+CALIBRATION = "random"  # where defaults were chosen; not reported
 PER_TABLE = 6  # worlds side by side
 
 GUIDE = """Written by `python studies/comparison.py` from the rows in `docs/comparison`, one per run
@@ -41,17 +50,16 @@ the truth and are not ranked.
 
 def all_learners():
     """Every learner by name, planners that never forget, and the two reference points."""
-    known = sd.learners.LEARNERS
-    variants = [spec for spec in VARIANTS if spec.partition(":")[0] in known]
-    return [*known, *variants, *ORACLES]
+    known = [name for name in sd.learners.LEARNERS if name not in NEED_FEATURES]
+    return [*(DOPE if name == "dope" else name for name in known), *VARIANTS, *ORACLES]
 
 
 def all_worlds():
-    """Every named world with finitely many states and no features."""
+    """Every named world with finitely many states, no features, and no part in calibration."""
     return [
         name
         for name in sd.problems.PROBLEMS
-        if isinstance(sd.problems.make(name, 2), sd.DriftingCMDP)
+        if name != CALIBRATION and isinstance(sd.problems.make(name, 2), sd.DriftingCMDP)
     ]
 
 

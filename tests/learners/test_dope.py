@@ -126,7 +126,7 @@ def test_plans_with_optimistic_rewards_and_pessimistic_utilities(K):
     uniform = np.full((3, 3, 2), 0.5)
     b = np.full((41, K), 1.6 if K == 1 else 1.45)
     known = {"safe_policy": uniform, "safe_utility": b[0] + 0.7}
-    learner = sd.learners.make("dope", world, **known, replan=40, forgetting="never", L=1e-3)
+    learner = sd.learners.make("dope", world, **known, replan_every=40, forgetting="never", L=1e-3)
     rng, episodes = np.random.default_rng(0), []
     for m in range(41):
         policy = learner.begin_episode(b[m])
@@ -163,7 +163,7 @@ def test_plays_the_safe_policy_while_there_is_no_plan():
 
 def test_plans_anew_when_a_count_has_doubled():
     world = two_action_world(100)
-    learner = sd.learners.make("dope", world, L=0.01, replan="doubling", **SAFE)
+    learner = sd.learners.make("dope", world, L=0.01, replan_every="doubling", **SAFE)
     plans = []
     for m in range(100):
         before = learner.algorithm.last_visits
@@ -178,7 +178,9 @@ def test_interrupted_between_two_plans():
     world = small_world(M=40, S=3, A=2, H=3)
     known = {"safe_policy": np.full((3, 3, 2), 0.5), "safe_utility": world.thresholds[0] + 0.5}
     for kind in ("sliding", "discounted"):
-        learner = sd.learners.make("dope", world, **known, forgetting=kind, window=12, replan=7)
+        learner = sd.learners.make(
+            "dope", world, **known, forgetting=kind, window=12, replan_every=7
+        )
         rng, policies = np.random.default_rng(1), []
         for m in range(40):
             if m == 19:
@@ -201,8 +203,8 @@ def test_refusals():
     with pytest.raises(TypeError, match="safe_policy and safe_utility must be given"):
         sd.learners.make("dope", world, safe_policy=SAFE["safe_policy"])
     for option, value in (
-        ("safe_policy", [[[0.5, 0.6]]]), ("safe_utility", [1.0, 1.0]), ("replan", 0),
-        ("replan", "often"), ("constants", "best"), ("L", 0.0), ("forgetting", "slowly"),
+        ("safe_policy", [[[0.5, 0.6]]]), ("safe_utility", [1.0, 1.0]), ("replan_every", 0),
+        ("replan_every", "often"), ("constants", "best"), ("L", 0.0), ("forgetting", "slowly"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=f"{option} must be"):
             sd.learners.make("dope", world, **SAFE | {option: value})

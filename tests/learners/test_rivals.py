@@ -35,7 +35,7 @@ def made(name, world):
         return sd.learners.make(name, world, **({"gamma": 0.3} if name == "propd-ppo" else {}))
     uniform = np.full((world.H, world.S, world.A), 1 / world.A)
     told = {"safe_policy": uniform, "safe_utility": world.thresholds.max(axis=0) + 0.1}
-    return sd.learners.make(name, world, replan=7, **told)
+    return sd.learners.make(name, world, replan_every=7, **told)
 
 
 @pytest.mark.parametrize("name", sd.learners.LEARNERS)

@@ -364,6 +364,7 @@ class PROPDPPO:
         gamma = getattr(self.knowledge, "gamma", None)
         knowledge = {"name": self.knowledge.name} | ({} if gamma is None else {"gamma": gamma})
         return {
+            "told": ["Slater gap" if gamma is not None else "local budgets"],
             "parameters": self.parameters.record(),
             "knowledge": knowledge,
             "forgetting": record(self.forgetting),

@@ -11,7 +11,7 @@ play the policy of the extended linear program: the best policy and model with P
 for rewards r⁺, such that g⁻ meets the threshold. Where there is none, play π_b.
 
 Changed: the paper has one constraint and no drift. Here data are forgotten (`forgetting`), each
-constraint has its own g⁻, the program is solved every `replan` episodes or when a count has
+constraint has its own g⁻, the program is solved every `replan_every` episodes or when a count has
 doubled, and states that the plan does not reach have π_b. Under drift neither π_b nor the plan is
 safe for certain. γ is that of the episode in which the program is solved; once thresholds have
 risen above the utility of π_b (γ ≤ 0), π_b is played.
@@ -49,7 +49,6 @@ __all__ = ["build", "confidence", "policy_of"]
 # scores better and violates more. Forgetting whole episodes is bad there, because pairs that were
 # forgotten are explored again; discounted counts keep their means.
 PRACTICAL_L = 1e-5
-LARGEST = 60_000  # variables of the program
 DELTA = 0.05
 
 
@@ -60,9 +59,10 @@ def build(
     safe_utility: ArrayLike | None = None,
     forgetting: str = "discounted",
     window: int | None = None,
-    replan: int | str = 25,
+    replan_every: int | str = 25,
     constants: str = "practical",
     L: float | None = None,
+    largest: int = 60_000,
     seed: int | np.random.SeedSequence = 0,
 ) -> CheckedLearner:
     """Return DOPE for a tabular world, with a policy that is known to be safe.
@@ -74,12 +74,14 @@ def build(
         Utilities of the safe policy, above the thresholds.
     forgetting, window
         As in `forgetting.named_forgetting`.
-    replan
+    replan_every
         Episodes between two plans, or "doubling": when a count has doubled since the last one.
     constants
         "practical" or "printed".
     L
         The logarithms L and L' by hand.
+    largest
+        Refuse worlds whose linear program has more variables than this.
 
     Examples
     --------
@@ -101,20 +103,20 @@ def build(
             "safe_policy and safe_utility must be given: DOPE starts from a policy (H, S, A) that "
             "is known to be safe, and from its utilities (K,); got None"
         )
-    if program_size(H, S, A) > LARGEST:
+    if program_size(H, S, A) > _check.integer("largest", largest):
         _check.fail(
             "world",
-            f"small enough for a linear program of {LARGEST} variables, about H*S*A*S",
+            f"small enough for a linear program of {largest} variables, about H*S*A*S",
             program_size(H, S, A),
         )
     policy = _check.floats("safe_policy", safe_policy, (H, S, A))
     _check.distribution("safe_policy", policy)
     utility = _check.floats("safe_utility", np.atleast_1d(np.asarray(safe_utility)), (K,))
     _check.choice("constants", constants, ("printed", "practical"))
-    if isinstance(replan, str):
-        _check.choice("replan", replan, ("doubling",))
+    if isinstance(replan_every, str):
+        _check.choice("replan_every", replan_every, ("doubling",))
     else:
-        _check.integer("replan", replan)
+        _check.integer("replan_every", replan_every)
     if L is not None:
         logs = (_check.positive("L", L),) * 2
     elif constants == "printed":
@@ -123,7 +125,7 @@ def build(
         logs = (PRACTICAL_L, PRACTICAL_L)
     rule = named_forgetting(forgetting, window, M)
     capped = constants == "practical"
-    return CheckedLearner(DOPE(setup, policy, utility, rule, replan, logs, capped), seed)
+    return CheckedLearner(DOPE(setup, policy, utility, rule, replan_every, logs, capped), seed)
 
 
 def confidence(
@@ -179,12 +181,13 @@ class DOPE:
         safe_policy: FloatArray,
         safe_utility: FloatArray,
         forgetting: Forgetting,
-        replan: int | str,
+        replan_every: int | str,
         logs: tuple[float, float],
         capped: bool,
     ) -> None:
         self.setup, self.safe_policy, self.safe_utility = setup, safe_policy, safe_utility
-        self.forgetting, self.replan, self.logs, self.capped = forgetting, replan, logs, capped
+        self.forgetting, self.replan_every = forgetting, replan_every
+        self.logs, self.capped = logs, capped
         _, H, S, A, K = setup.sizes
         self.counts = WindowCounts(H, S, A, K, forgetting.held)
         self.episode = 0
@@ -199,7 +202,7 @@ class DOPE:
         start = self.setup.initial.copy() if known else np.full(S, 1 / S)
         setup = self.setup._replace(initial=start)
         known_safe = (self.safe_policy, self.safe_utility)
-        return DOPE(setup, *known_safe, self.forgetting, self.replan, self.logs, self.capped)
+        return DOPE(setup, *known_safe, self.forgetting, self.replan_every, self.logs, self.capped)
 
     def begin(self, thresholds: FloatArray) -> FloatArray:
         """Forget, plan if it is time to, and return the policy."""
@@ -209,10 +212,10 @@ class DOPE:
         return self.policy
 
     def _due(self) -> bool:
-        if self.replan == "doubling":
+        if self.replan_every == "doubling":
             more = self.counts.visits >= 2 * np.maximum(self.last_visits, 0.5)
             return self.episode == 0 or bool(more.any())
-        return self.episode % int(self.replan) == 0
+        return self.episode % int(self.replan_every) == 0
 
     def _plan(self, thresholds: FloatArray) -> None:
         H = self.setup.sizes.H
@@ -260,7 +263,7 @@ class DOPE:
             "constants": "practical" if self.capped else "printed",
             "L": self.logs[0],
             "L_signal": self.logs[1],
-            "replan": self.replan,
+            "replan_every": self.replan_every,
             "forgetting": record(self.forgetting),
             "safe_utility": self.safe_utility.tolist(),
             "safe_policy": hashlib.sha256(self.safe_policy.tobytes()).hexdigest(),
