@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import safedrift as sd
+from safedrift.experiments.entrants import entrants
 from safedrift.experiments.reference_points import ORACLES
 from safedrift.experiments.row_files import NAME
 
@@ -40,10 +41,21 @@ the truth and are not ranked.
 
 
 def all_learners():
-    """Every learner by name, planners that never forget, and the two reference points."""
-    known = sd.learners.LEARNERS
+    """Every learner that plays tables, planners that never forget, and the two reference points."""
+    world = sd.problems.make("random", 10)
+    known = [name for name in sd.learners.LEARNERS if plays(name, world)]
     variants = [spec for spec in VARIANTS if spec.partition(":")[0] in known]
     return [*known, *variants, *ORACLES]
+
+
+def plays(name, world):
+    """Whether a learner needs nothing that a table does not have, such as features."""
+    try:
+        entrants([name])[0].build(world, 0.1, False)
+    except (TypeError, ValueError) as error:
+        print(f"{name} is left out: {error}")
+        return False
+    return True
 
 
 def all_worlds():
