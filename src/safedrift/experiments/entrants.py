@@ -8,7 +8,7 @@
 In Python also a callable that takes the world, with a label: {"mine": build}.
 
 What a learner must be told and the specification leaves open comes from the truth, and results
-record it: `gamma` is the smallest Slater gap, `safe_policy` and `safe_utility` are the safest policy
+record it: `gamma` is the smallest Slater gap, `safe_policy`, `safe_utility` are the safest policy
 of episode 0 and its utilities. A learner that plays without being told is not told. An option
 `noisy` says whether signals are Bernoulli.
 """
