@@ -186,7 +186,10 @@ def page(comparisons):
         f"{len(m.learners)} learners, {len(m.worlds)} worlds, {len(m.seeds)} seeds, "
         f"{span} episodes{every}."
     )
-    intro = f"# Comparison\n\n{sizes}\n{GUIDE}"
+    absent = [name for name in sd.learners.LEARNERS if name not in first.learners]
+    why = "; ".join(f"`{name}` (needs features)" for name in absent)
+    left_out = f"\nLeft out: {why}.\n" if absent else ""
+    intro = f"# Comparison\n\n{sizes}\n{GUIDE}{left_out}"
     slow = (
         "## Time\n\nMicroseconds per episode of playing and learning, on one core; this table "
         "differs from run to run.\n"
@@ -201,7 +204,7 @@ def main():
     parser.add_argument("--work", type=Path, default=Path("build/comparison"))
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--episodes", type=int, default=20_000)
-    parser.add_argument("--measure-every", type=int, default=1)
+    parser.add_argument("--measure-every", type=int, default=19)
     parser.add_argument("--worlds", nargs="+")
     parser.add_argument("--learners", nargs="+")
     parser.add_argument("--page-only", action="store_true")

@@ -401,26 +401,53 @@ def test_calibration_worlds_are_not_worlds_that_are_compared():
 # ---------------------------------------------------------------- what a learner is told
 
 
-def test_gap_and_noise_are_handed_over_unless_given(monkeypatch):
+def test_learners_are_told_what_they_do_not_play_without(monkeypatch):
     from types import ModuleType
 
     from safedrift.learners import catalogue
 
     told = []
 
-    def build(world, *, gamma=None, noisy=None, seed=0):
-        told.append((gamma, noisy))
+    def build(world, *, needy=True, gamma=None, safe_policy=None, safe_utility=None, noisy=None,
+              seed=0):  # fmt: skip
+        if needy and gamma is None:
+            raise TypeError("gamma must be given; got None")
+        told.append((gamma, safe_policy, safe_utility, noisy))
         return ppo(world)
 
     module = ModuleType("probe")
     module.build = build
     monkeypatch.setitem(catalogue.LEARNERS, "probe", module)
     world = small()
-    sd.compare({"w": world}, ["probe"], seeds=1, noisy=True, workers=1)
-    gap = sd.measure_truth(world).gamma.min()
-    assert told[-1] == (gap, True)
-    sd.compare({"w": world}, ["probe:gamma=0.07,noisy=false"], seeds=1, noisy=True, workers=1)
-    assert told[-1] == (0.07, False)
+    options = {"seeds": 1, "noisy": True, "workers": 1}
+    sd.compare({"w": world}, ["probe"], **options)
+    gamma, policy, utility, noisy = told[-1]
+    assert (gamma, noisy) == (sd.measure_truth(world).gamma.min(), True)
+    today = world.at(0)
+    np.testing.assert_allclose(sd.evaluate(today, policy)[1:], utility)
+    assert (utility - today.thresholds).min() == pytest.approx(sd.solve(today).gamma)
+    sd.compare({"w": world}, ["probe:gamma=0.07,noisy=false"], **options)
+    assert told[-1] == (0.07, None, None, False)
+    sd.compare({"w": world}, ["probe:needy=false"], **options)
+    assert told[-1] == (None, None, None, True)
+
+
+def test_named_learners_say_what_they_were_told():
+    found = sd.compare({"w": small()}, ["propd-ppo", "opdop"], seeds=1, workers=1)
+    told = {entry.label: entry.told for entry in found.manifest.learners}
+    assert "Slater gap" in told["propd-ppo"]
+    assert "Slater gap" not in told["opdop"]
+    gamma = found.rows[0].settings["knowledge"]["gamma"]
+    assert gamma == sd.measure_truth(small()).gamma.min()
+
+
+def test_world_without_a_gap_is_a_failed_row_for_those_who_need_one():
+    world = small()
+    best = sd.oracles.safest_utilities(world, np.arange(world.M))
+    tight = world.with_thresholds(best)
+    found = sd.compare({"w": tight}, ["propd-ppo", "uniform"], seeds=1, workers=1)
+    assert found.rows[0].error.startswith("ValueError: the smallest Slater gap of the world must")
+    assert found.rows[1].done
 
 
 # ---------------------------------------------------------------- bad input

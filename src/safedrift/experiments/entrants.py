@@ -7,9 +7,10 @@
 
 In Python also a callable that takes the world, with a label: {"mine": build}.
 
-What a learner must be told and the specification leaves open comes from the measured truth of the
-world, and results record it: an option `gamma` is the smallest Slater gap, `noisy` whether signals
-are Bernoulli, `safe_policy` the safest policy of episode 0.
+What a learner must be told and the specification leaves open comes from the truth, and results
+record it: `gamma` is the smallest Slater gap, `safe_policy`, `safe_utility` are the safest policy
+of episode 0 and its utilities. A learner that plays without being told is not told. An option
+`noisy` says whether signals are Bernoulli.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class Entrant:
         """Return the learner for a world whose smallest Slater gap is `gamma`."""
         learner: Learner
         if isinstance(self.source, str) and self.source in LEARNERS:
-            learner = make(self.source, world, **self._told(world, gamma, noisy), **self.options)
+            learner = self._named(self.source, world, gamma, noisy)
         elif isinstance(self.source, str) and self.source in ORACLES:
             learner = ORACLES[self.source](world)
         else:
@@ -92,16 +93,36 @@ class Entrant:
         check_sizes(world, learner)
         return learner
 
-    def _told(self, world: DriftingWorld, gamma: float, noisy: bool) -> dict[str, Any]:
-        """What a named learner asks for and the specification leaves open."""
-        known = options(str(self.source))
-        handed: dict[str, Any] = {"gamma": gamma, "noisy": noisy}
-        if "safe_policy" in known and "safe_policy" not in self.options:
-            handed["safe_policy"], handed["safe_utility"] = safest_policy(world)
-        told = {name: x for name, x in handed.items() if name in known and name not in self.options}
-        if told.get("gamma", 1.0) <= 0:
-            _check.fail("the Slater gap of the world", f"> 0 for {self.label}", gamma)
-        return told
+    def _named(self, name: str, world: DriftingWorld, gamma: float, noisy: bool) -> Learner:
+        """A named learner; it is told what it does not play without."""
+        known, given = options(name), self.options
+        if "noisy" in known:
+            given = {"noisy": noisy} | given
+        try:
+            return make(name, world, **given)
+        except TypeError:
+            told = {key: tell(world, gamma) for key, tell in TOLD.items()
+                    if key in known and key not in given}  # fmt: skip
+            if not told:
+                raise
+        return make(name, world, **given, **told)
+
+
+# ---------------------------------------------------------------- what is told
+
+
+def _gap(world: DriftingWorld, gamma: float) -> float:
+    if gamma <= 0:
+        _check.fail("the smallest Slater gap of the world", "> 0 for this learner", f"{gamma:.4g}")
+    return gamma
+
+
+TOLD: dict[str, Callable[[DriftingWorld, float], Any]] = {
+    "gamma": _gap,
+    "safe_policy": lambda world, gamma: safest_policy(world)[0],
+    "safe_utility": lambda world, gamma: safest_policy(world)[1],
+}
+"""Options that a comparison fills in, from a world and its smallest Slater gap."""
 
 
 def safest_policy(world: DriftingWorld) -> tuple[FloatArray, FloatArray]:

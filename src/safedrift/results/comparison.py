@@ -340,11 +340,10 @@ class Comparison:
         return dict(zip(map(frozenset, pairs), statistics.holm(raw), strict=True))
 
     def _why_not_ranked(self, label: str) -> str:
-        failed = len(self.failures(label))
+        failed, planned = self.failures(label), len(self.worlds) * len(self.manifest.seeds)
         if failed:
-            return (
-                f"not ranked: {failed} of {len(self.worlds) * len(self.manifest.seeds)} runs failed"
-            )
+            how = " or ".join(sorted({row.status for row in failed}))
+            return f"not ranked: {len(failed)} of {planned} runs {how}"
         return "not ranked: no score"
 
 
