@@ -186,10 +186,12 @@ def page(comparisons):
         f"{len(m.learners)} learners, {len(m.worlds)} worlds, {len(m.seeds)} seeds, "
         f"{span} episodes{every}."
     )
-    absent = [name for name in sd.learners.LEARNERS if name not in first.learners]
-    why = "; ".join(f"`{name}` (needs features)" for name in absent)
-    left_out = f"\nLeft out: {why}.\n" if absent else ""
-    intro = f"# Comparison\n\n{sizes}\n{GUIDE}{left_out}"
+    features = " and ".join(f"`{name}`" for name in NEED_FEATURES)
+    left_out = (
+        f"Left out: {features}, which need features, and the world `{CALIBRATION}`, on which "
+        "default options were chosen. DOPE plays where its linear programs are small.\n"
+    )
+    intro = f"# Comparison\n\n{sizes}\n{GUIDE}\n{left_out}"
     slow = (
         "## Time\n\nMicroseconds per episode of playing and learning, on one core; this table "
         "differs from run to run.\n"

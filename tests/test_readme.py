@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import safedrift as sd
 from safedrift.cli import app
+from safedrift.experiments.reference_points import ORACLES
 from safedrift.problems import PROBLEMS
 
 ROOT = Path(__file__).parents[1]
@@ -32,7 +34,7 @@ def test_commands_of_the_readme_run(tmp_path, monkeypatch):
     assert len(lines) > 8
     for program, command, *rest in lines:
         assert program == "safedrift"
-        fewer = command in ("run", "problems") and "--help" not in rest
+        fewer = command in ("run", "problems", "compare") and "--help" not in rest
         done = CliRunner().invoke(app, [command, *rest, *(("-n", "60") if fewer else ())])
         assert done.exit_code == 0, (command, rest, done.output)
     assert (tmp_path / "runs" / "first" / "certificates.json").is_file()
@@ -51,6 +53,15 @@ def test_python_of_the_guide_to_ones_own_world_runs():
     text = (ROOT / "docs" / "your-own-world.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     exec(block, {})
+
+
+def test_page_of_the_learners_names_all_of_them_and_its_python_runs():
+    text = (ROOT / "docs" / "learners.md").read_text(encoding="utf-8")
+    named = re.findall(r"^\| `([a-z-]+)`", text, re.MULTILINE)
+    assert sorted(named) == sorted([*sd.learners.LEARNERS, *ORACLES])
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) == 2
+    exec("\n".join(blocks), {})
 
 
 def test_python_of_the_gymnasium_guide_runs():
