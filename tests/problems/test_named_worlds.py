@@ -207,7 +207,7 @@ def test_number_of_episodes_is_checked(name, episodes, error, message):
 def test_unknown_option_is_answered_with_the_known_ones(name):
     with pytest.raises(ValueError, match=rf"option of {name} must be one of '") as error:
         make(name, episodes=M, colour="red")
-    assert str(error.value).endswith("; got 'colour'")
+    assert "; got 'colour'" in str(error.value)
     assert "'episodes'" not in str(error.value)
 
 
