@@ -90,7 +90,7 @@ def test_environment_without_a_model(name):
     )  # fmt: skip
     assert not world.initial_known
     if name in (*LINEAR, "dope"):
-        with pytest.raises(ValueError, match="world must be (one with features|small enough)"):
+        with pytest.raises(ValueError, match=r"world must be (one with features|small enough)"):
             made(name, world)
         return
     learner = made(name, world)
