@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from threading import Thread
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -217,9 +218,18 @@ _ARENAS: dict[str, Arena] = {}  # of a worker
 
 
 def _enter(arenas: Mapping[str, Arena]) -> None:
-    """Start of a worker: take the worlds, leave Ctrl-C to the parent."""
+    """Start of a worker: take the worlds, leave Ctrl-C to the parent, do not outlive it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_end_with_parent, daemon=True).start()
     _ARENAS.update(arenas)
+
+
+def _end_with_parent() -> None:
+    """Wait for the parent to die, however it dies, and follow it."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _play_there(task: Task) -> RunScore:
