@@ -88,7 +88,7 @@ EXPERIMENTS = {
     "media": Experiment(
         "media",
         {
-            "dope:forgetting=never,replan=500": NONE,
+            "dope:forgetting=never,replan_every=500": NONE,
             "opt-cmdp:forgetting=never": NONE,
             "propd-ppo": NONE,
             "uniform": NONE,
@@ -98,7 +98,7 @@ EXPERIMENTS = {
     "dope_inventory": Experiment(
         "dope_inventory",
         {
-            "dope:forgetting=never,replan=500": NONE,
+            "dope:forgetting=never,replan_every=500": NONE,
             "opt-cmdp:forgetting=never": NONE,
             "propd-ppo": NONE,
             "uniform": NONE,
@@ -108,19 +108,14 @@ EXPERIMENTS = {
     ),
     "dope_inventory, next stock": Experiment(
         "dope_inventory",
-        {
-            "dope:forgetting=never,replan=500": NONE,
-            "opt-cmdp:forgetting=never": NONE,
-            "uniform": NONE,
-        },
+        {"opt-cmdp:forgetting=never": NONE, "uniform": NONE},
         {"revenue": "next_stock"},
         episodes=100_000,
-        safe_limit=6.3,
     ),
     "factored": Experiment(
         "factored",
         {
-            "dope:forgetting=never,replan=500": NONE,
+            "dope:forgetting=never,replan_every=500": NONE,
             "opt-cmdp:forgetting=never": NONE,
             "propd-ppo": NONE,
             "uniform": NONE,
