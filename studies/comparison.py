@@ -166,8 +166,19 @@ def times(found):
     return table(["learner", "fastest world", "median", "slowest world"], rows)
 
 
+def sizes(found):
+    m = found.manifest
+    episodes = sorted({world.sizes["M"] for world in m.worlds})
+    span = " to ".join(f"{n:,}" for n in dict.fromkeys((episodes[0], episodes[-1])))
+    every = f", one episode in {m.measure_every} measured" if m.measure_every > 1 else ""
+    return (
+        f"{len(m.learners)} learners, {len(m.worlds)} worlds, {len(m.seeds)} seeds, "
+        f"{span} episodes{every}.\n"
+    )
+
+
 def section(found, kind):
-    parts = [f"## {TITLES[kind]}\n", f"{found.verdict()}\n", ranking(found)]
+    parts = [f"## {TITLES[kind]}\n", sizes(found), f"{found.verdict()}\n", ranking(found)]
     parts += [f"- {note}" for note in found.notes()]
     parts.append("\nStrict score by world; bold is the best learner of the world, * is not")
     parts.append("significantly different from it (paired t-test, Holm over all pairs).\n")
@@ -178,20 +189,12 @@ def section(found, kind):
 
 def page(comparisons):
     first = next(iter(comparisons.values()))
-    m = first.manifest
-    episodes = sorted({world.sizes["M"] for world in m.worlds})
-    span = " to ".join(f"{n:,}" for n in dict.fromkeys((episodes[0], episodes[-1])))
-    every = f", one episode in {m.measure_every} measured" if m.measure_every > 1 else ""
-    sizes = (
-        f"{len(m.learners)} learners, {len(m.worlds)} worlds, {len(m.seeds)} seeds, "
-        f"{span} episodes{every}."
-    )
     features = " and ".join(f"`{name}`" for name in NEED_FEATURES)
     left_out = (
         f"Left out: {features}, which need features, and the world `{CALIBRATION}`, on which "
         "default options were chosen. DOPE plays where its linear programs are small.\n"
     )
-    intro = f"# Comparison\n\n{sizes}\n{GUIDE}\n{left_out}"
+    intro = f"# Comparison\n\n{GUIDE}\n{left_out}"
     slow = (
         "## Time\n\nMicroseconds per episode of playing and learning, on one core; this table "
         "differs from run to run.\n"
@@ -209,10 +212,11 @@ def main():
     parser.add_argument("--measure-every", type=int, default=19)
     parser.add_argument("--worlds", nargs="+")
     parser.add_argument("--learners", nargs="+")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--page-only", action="store_true")
     arguments = parser.parse_args()
     if not arguments.page_only:
-        for kind in KINDS:
+        for kind in arguments.kinds:
             play(arguments, kind)
     folder = arguments.out / "comparison"
     found = {kind: sd.Comparison.from_parquet(folder / f"{kind}.parquet") for kind in KINDS}

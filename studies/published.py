@@ -152,7 +152,10 @@ EXPERIMENTS = {
         "complementary",
         {
             "opt-primal-dual:forgetting=never": "gap in [-0.75, 0.55]",
-            "regularised-primal-dual:forgetting=never": "gap -0.1, violation 0.1",
+            "regularised-primal-dual:forgetting=never,eta=0.1,tau=0.1,margin=0": (
+                "gap -0.1, violation 0.1"
+            ),
+            "regularised-primal-dual:forgetting=never": NONE,
             "propd-ppo": NONE,
             "uniform": NONE,
         },
