@@ -29,6 +29,7 @@ VARIANTS = (
 DOPE = "dope:replan_every=1000,largest=4000"
 NEED_FEATURES = ("softmax-lsvi", "discounted-lsvi")
 FROZEN = "optimum-of-first-episode"  # "optimum" itself scores 0 everywhere
+DRIFT_MATTERS = 0.1
 CALIBRATION = "random"  # where defaults were chosen; not reported
 PER_TABLE = 6  # worlds side by side
 
@@ -45,6 +46,10 @@ intervals. p-values are of tests against the best, paired by world and seed, aft
 for all pairs of learners. "Not different" means that luck in these worlds explains the difference.
 "Told" is what a learner knows beyond sizes, the first state and its own trajectories. Oracles see
 the truth and are not ranked.
+
+Where the world does not drift, or its drift does not matter, forgetting can only cost. So there
+are two rankings: of all worlds, and of those in which drift matters, that is, in which
+`optimum-of-first-episode` (the best safe policy of episode 0, played for ever) scores at least 0.1.
 """
 
 
@@ -177,8 +182,27 @@ def sizes(found):
     )
 
 
+def where_drift_matters(found):
+    """The same comparison without worlds in which never learning after episode 0 costs little."""
+    cells = {row["world"]: row["strict_score"].value for row in found.table()
+             if row["learner"] == FROZEN}  # fmt: skip
+    kept = [entry for entry in found.manifest.worlds if cells[entry.label] >= DRIFT_MATTERS]
+    labels = {entry.label for entry in kept}
+    rows = tuple(row for row in found.rows if row.world in labels)
+    return sd.Comparison(found.manifest.model_copy(update={"worlds": kept}), rows)
+
+
 def section(found, kind):
-    parts = [f"## {TITLES[kind]}\n", sizes(found), f"{found.verdict()}\n", ranking(found)]
+    part = where_drift_matters(found)
+    parts = [
+        f"## {TITLES[kind]}\n",
+        sizes(found),
+        f"{found.verdict()}\n",
+        ranking(found),
+        f"### Where drift matters: {', '.join(f'`{world}`' for world in part.worlds)}\n",
+        f"{part.verdict()}\n",
+        ranking(part),
+    ]
     parts += [f"- {note}" for note in found.notes()]
     parts.append("\nStrict score by world; bold is the best learner of the world, * is not")
     parts.append("significantly different from it (paired t-test, Holm over all pairs).\n")

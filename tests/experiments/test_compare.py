@@ -435,7 +435,7 @@ def test_learners_are_told_what_they_do_not_play_without(monkeypatch):
 def test_named_learners_say_what_they_were_told():
     found = sd.compare({"w": small()}, ["propd-ppo", "opdop"], seeds=1, workers=1)
     told = {entry.label: entry.told for entry in found.manifest.learners}
-    assert "Slater gap" in told["propd-ppo"]
+    assert told["propd-ppo"] == ["Slater gap"]
     assert "Slater gap" not in told["opdop"]
     gamma = found.rows[0].settings["knowledge"]["gamma"]
     assert gamma == sd.measure_truth(small()).gamma.min()

@@ -203,7 +203,7 @@ def _learner_entry(entrant: Entrant, rows: Sequence[RunScore]) -> LearnerEntry:
     told: list[str] = []
     for row in rows:
         if row.learner == entrant.label and row.settings:
-            told += [x for x in _told(row.settings) if x not in told]
+            told += [x for x in row.settings.get("told", ()) if x not in told]
     return LearnerEntry(
         label=entrant.label,
         oracle=entrant.oracle,
@@ -211,14 +211,6 @@ def _learner_entry(entrant: Entrant, rows: Sequence[RunScore]) -> LearnerEntry:
         tuned=None if entrant.tuned is None else dict(entrant.tuned),
         told=told,
     )
-
-
-def _told(settings: Mapping[str, Any]) -> list[str]:
-    """What a learner was told, by its own record; PROPD-PPO calls it knowledge."""
-    names = {"slater": "Slater gap", "local-budgets": "local budgets"}
-    knowledge = settings.get("knowledge")
-    known = names.get(knowledge.get("name", "")) if isinstance(knowledge, Mapping) else None
-    return [*settings.get("told", ()), *filter(None, [known])]
 
 
 # ---------------------------------------------------------------- what is asked for
