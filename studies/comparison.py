@@ -38,7 +38,7 @@ GUIDE = """Written by `python studies/comparison.py` from the rows in `docs/comp
 
 **How to read it.** The strict score is Σ [V_r* − V_r]₊ + Σ [b − V_g]₊ over all episodes, divided by
 the uniform policy's: 0 is the best safe policy of every single episode, 1 is no better than acting
-at random. Values are exact, so a score has no error of measurement; it varies because states,
+at random. The values of measured episodes are exact; scores vary because states,
 actions and observed signals are drawn. All learners meet the same draws and are compared in pairs.
 
 Scores in the rankings are interquartile means over worlds and seeds with 95% stratified bootstrap
