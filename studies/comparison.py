@@ -50,6 +50,7 @@ the truth and are not ranked.
 Where the world does not drift, or its drift does not matter, forgetting can only cost. So there
 are two rankings: of all worlds, and of those in which drift matters, that is, in which
 `optimum-of-first-episode` (the best safe policy of episode 0, played for ever) scores at least 0.1.
+This limit was set after the scores had been seen.
 """
 
 

@@ -237,7 +237,10 @@ def _play_there(task: Task) -> RunScore:
 
 
 def _portable(value: object) -> bool:
-    """Whether a spawned process, which does not know this script, can be sent the value."""
+    """Whether a spawned process, which does not know this script, can be sent the value.
+
+    Whatever pickling raises means that it cannot; the run then takes place in this process.
+    """
     try:
         return b"__main__" not in pickle.dumps(value)
     except Exception:
