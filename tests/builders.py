@@ -9,6 +9,7 @@ import numpy as np
 import naive
 import safedrift as sd
 from safedrift.adapters.gymnasium_worlds import EnvironmentStepper
+from safedrift.experiments.playing import play_chunks
 from safedrift.experiments.streams import seeds
 from safedrift.kernels.audit import memory as audits
 from safedrift.kernels.tabular.memory import BERNSTEIN_BONUS, DUAL_SIGNALS
@@ -414,3 +415,13 @@ def failed_statistics(found):
     kinds = {item.id for item in found if item.kind == "statistic"}
     assert kinds == set(STATISTICS)
     return {id for id in STATISTICS if found[id].result == "fails"}
+
+
+def columns_of(world, learner, *, slow, seed=3, noisy=True):
+    """Everything a simulation leaves, by the fast path or episode by episode."""
+    parts = list(play_chunks(world, learner, seed, noisy, np.arange(world.M), slow=slow))
+    found = {"policies": np.concatenate([part.policies for part in parts])}
+    found["returns"] = np.concatenate([part.returns for part in parts])
+    for name in parts[0].trace:
+        found[name] = np.concatenate([part.trace[name] for part in parts])
+    return found

@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 import safedrift as sd
+from builders import columns_of
 from naive_planners import constrained_optimum, counts, weights_of
 from safedrift.experiments.playing import play_episode
 from safedrift.learners.generators import standard_gamma
@@ -53,6 +54,17 @@ def test_plans_are_optimal_for_plain_counts(name, forgetting, constraints):
             assert (trace["estimated_utility"] >= world.thresholds[m] - 1e-9).all()
             plans += 1
     assert plans >= 5
+
+
+@pytest.mark.parametrize("forgetting", FORGETTING)
+@pytest.mark.parametrize("name", ["certainty-equivalence", "posterior-sampling"])
+def test_fast_path_and_loop_agree_where_windows_end_between_plans(name, forgetting):
+    world = sd.problems.make("random", 70, 5, states=4, actions=3, horizon=3, gamma=0.3)
+    learner = sd.learners.make(name, world, forgetting=forgetting, window=17, replan_every=6)
+    fast, slow = (columns_of(world, learner.fresh(4), slow=slow) for slow in (False, True))
+    assert fast.keys() == slow.keys()
+    for column in fast:
+        np.testing.assert_array_equal(fast[column], slow[column], err_msg=column)
 
 
 def test_planned_policy_has_the_planned_value():

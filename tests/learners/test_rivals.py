@@ -6,18 +6,7 @@ import numpy as np
 import pytest
 
 import safedrift as sd
-from safedrift.experiments.playing import play_chunks
-
-
-def columns_of(world, learner, *, slow, seed=3, noisy=True):
-    """Everything a simulation leaves, by the fast path or episode by episode."""
-    parts = list(play_chunks(world, learner, seed, noisy, np.arange(world.M), slow=slow))
-    found = {"policies": np.concatenate([part.policies for part in parts])}
-    found["returns"] = np.concatenate([part.returns for part in parts])
-    for name in parts[0].trace:
-        found[name] = np.concatenate([part.trace[name] for part in parts])
-    return found
-
+from builders import columns_of
 
 LINEAR = ("softmax-lsvi", "discounted-lsvi")  # they need features
 ONE_CONSTRAINT = ("bisection",)
