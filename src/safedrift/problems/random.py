@@ -8,7 +8,8 @@ Reward, utility and threshold
     Uniform in [0, 1]. Each episode's thresholds are set so that the Slater gap is exactly `gamma`.
 Drift
     Base world and `scenarios` - 1 others; P, r and g follow the path of the chosen builder. The
-    others are moved towards the base to give the requested budgets B_P, B_r, B_g.
+    others are moved towards the base to give the requested budgets B_P, B_r, B_g. P, r and g differ
+    from step to step unless `per_step` is false.
 Knowledge
     `Slater(gamma)` holds with equality in every episode.
 Budgets
@@ -25,7 +26,7 @@ smallest slack is gamma + min_k (V_g,k(π) - V_g,k(π̄)) ≤ gamma + Σ_k (V_g,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -46,6 +47,8 @@ DRIFTS: dict[str, Callable[[int, int, int], FloatArray]] = {
     "bursts": lambda M, N, seed: paths.bursts(M, N, seed=seed),
     "alternating": lambda M, N, seed: paths.alternating(M, N),
 }
+PACES = {"abrupt": "switches", "periodic": "period", "random_walk": "step", "alternating": "every"}
+"""The option that says how fast a drift is, by drift."""
 
 
 def build(
@@ -64,6 +67,11 @@ def build(
     B_g: float | None = None,
     successors: int | None = None,
     weights: ArrayLike | None = None,
+    per_step: bool = True,
+    switches: int | None = None,
+    period: float | None = None,
+    step: float | None = None,
+    every: int | None = None,
 ) -> DriftingCMDP:
     """Return a random drifting world.
 
@@ -79,6 +87,11 @@ def build(
         Number of successors of each pair; None allows all states.
     weights : array (M, scenarios)
         Your own path instead of `drift`.
+    per_step
+        Draw P, r and g of every step; False: the same at every step.
+    switches, period, step, every
+        How fast the drift abrupt, periodic, random_walk or alternating is, in this order; see
+        `sd.drift`.
     """
     M = _check.integer("episodes", episodes)
     N = _check.integer("scenarios", scenarios)
@@ -88,8 +101,12 @@ def build(
     gamma = _check.positive("gamma", gamma, upper=H, closed=False)
     seed = _check.integer("seed", seed, lower=0)
     rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
-    P, r, g = _draw(rng, N, H, S, A, K, J)
-    path = DRIFTS[_check.choice("drift", drift, tuple(DRIFTS))](M, N, seed)
+    _check.kind("per_step", per_step, bool)
+    P, r, g = _draw(rng, N, H if per_step else 1, S, A, K, J)
+    if not per_step:
+        P, r, g = np.repeat(P, H, axis=1), np.repeat(r, H, axis=1), np.repeat(g, H, axis=2)
+    paces = {"switches": switches, "period": period, "step": step, "every": every}
+    path = _path(drift, M, N, seed, paces)
     if weights is not None:
         path = _check.floats("weights", weights, (M, N))
     world = DriftingCMDP(_scenarios(P, r, g), path)
@@ -103,6 +120,21 @@ def build(
                 _pull_to_base(name, bank, float(have.sum()), value)
         world = DriftingCMDP(_scenarios(P, r, g), path)
     return with_gap(world, gamma)
+
+
+def _path(drift: str, M: int, N: int, seed: int, paces: Mapping[str, float | None]) -> FloatArray:
+    """Weights (M, N) of a drift, at the given pace or the usual one."""
+    _check.choice("drift", drift, tuple(DRIFTS))
+    chosen = {name: value for name, value in paces.items() if value is not None}
+    for name, value in chosen.items():
+        if PACES.get(drift) != name:
+            _check.fail(name, f"left out where the drift is {drift}", value)
+    if not chosen:
+        return DRIFTS[drift](M, N, seed)
+    if drift == "random_walk":
+        return paths.random_walk(M, N, seed=seed, **chosen)
+    builder: Callable[..., FloatArray] = getattr(paths, drift)
+    return builder(M, N, **chosen)
 
 
 def with_gap(world: DriftingCMDP, gamma: float) -> DriftingCMDP:
