@@ -17,6 +17,7 @@ from safedrift._check import FloatArray
 from safedrift.kernels.records import ChunkInput, ChunkOutput
 from safedrift.knowledge import Sizes
 from safedrift.learners.generators import generator_state, restore_generator
+from safedrift.learners.policies import Lease
 from safedrift.learners.protocol import PolicyLike, Problem, Trajectory, checked_thresholds
 
 __all__ = ["Algorithm", "CheckedLearner", "Setup", "own_generator", "tabular_setup"]
@@ -107,6 +108,7 @@ class CheckedLearner:
         self.sizes = algorithm.setup.sizes
         self._generator = np.random.default_rng(_check.seed("seed", seed))
         self._thresholds: FloatArray | None = None  # of the episode in progress
+        self._lease = Lease()  # of its policy
 
     def __repr__(self) -> str:
         return f"{self.name}({self.sizes}, episode={self.algorithm.episode})"
@@ -116,11 +118,16 @@ class CheckedLearner:
         return CheckedLearner(self.algorithm.fresh(seed), seed)
 
     def begin_episode(self, thresholds: ArrayLike) -> PolicyLike | FloatArray:
-        """Start the next episode under thresholds b_m (K,) and return its policy (H, S, A)."""
+        """Start the next episode under thresholds b_m (K,) and return its policy (H, S, A).
+
+        The policy may be a view, to be read until the next call; np.array(policy) is a copy.
+        """
         if self._thresholds is not None:
             raise RuntimeError("begin_episode was called twice; call end_episode in between")
         wanted = checked_thresholds(thresholds, self.sizes)
+        self._lease.end()
         policy = self.algorithm.begin(wanted)
+        self._lease = getattr(policy, "lease", self._lease)
         self._thresholds = wanted
         return policy
 
@@ -169,6 +176,7 @@ class CheckedLearner:
         """Continue from what `state` returned."""
         if "generator" not in state:
             _check.fail("state", "what state() of a learner like this returned", "no 'generator'")
+        self._lease.end()
         restore_generator(self._generator, state["generator"])
         if not self.algorithm.setup.initial_known:
             self.algorithm.setup.initial[:] = state["initial"]
@@ -187,6 +195,7 @@ class CheckedLearner:
         self, arrays: Any, inputs: ChunkInput, out: ChunkOutput
     ) -> Mapping[str, NDArray[Any]]:
         """Play B episodes in compiled code, fill `out` and return the trace, first axis B."""
+        self._lease.end()
         play: Any = self.algorithm.play  # type: ignore[attr-defined]
         found: Mapping[str, NDArray[Any]] = play(arrays, inputs, out)
         return found
