@@ -6,7 +6,9 @@ it. One module per algorithm in `learners` has a function `build(world, ...)` th
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -16,6 +18,7 @@ from safedrift import _check
 from safedrift._check import FloatArray
 from safedrift.kernels.records import ChunkInput, ChunkOutput
 from safedrift.knowledge import Sizes
+from safedrift.learners import files
 from safedrift.learners.generators import generator_state, restore_generator
 from safedrift.learners.policies import Lease
 from safedrift.learners.protocol import PolicyLike, Problem, Trajectory, checked_thresholds
@@ -111,7 +114,12 @@ class CheckedLearner:
         self._lease = Lease()  # of its policy
 
     def __repr__(self) -> str:
-        return f"{self.name}({self.sizes}, episode={self.algorithm.episode})"
+        return f"{self.name}({self.sizes}, episode={self.episode})"
+
+    @property
+    def episode(self) -> int:
+        """Episodes finished so far."""
+        return int(self.algorithm.episode)
 
     def fresh(self, seed: int | np.random.SeedSequence = 0) -> CheckedLearner:
         """Return the same learner with nothing learnt yet."""
@@ -167,6 +175,8 @@ class CheckedLearner:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return everything learnt so far, and the generator's state, as arrays."""
+        if self._thresholds is not None:
+            raise RuntimeError("state was called within an episode; call end_episode first")
         own: dict[str, NDArray[Any]] = {"generator": generator_state(self._generator)}
         if not self.algorithm.setup.initial_known:
             own["initial"] = self.algorithm.setup.initial.copy()
@@ -182,6 +192,14 @@ class CheckedLearner:
             self.algorithm.setup.initial[:] = state["initial"]
         self.algorithm.restore(state)
         self._thresholds = None
+
+    def save(self, file: str | os.PathLike[str]) -> Path:
+        """Write everything learnt so far to a file, between two episodes (`files.save`)."""
+        return files.save(self, file)
+
+    def load(self, file: str | os.PathLike[str]) -> CheckedLearner:
+        """Continue from a file of a learner with the same settings (`files.load`)."""
+        return files.load(self, file)
 
     # ------------------------------------------------------------ a chunk of episodes
 

@@ -14,8 +14,10 @@ Algorithm 1, line by line, is in `kernels.tabular.propd_ppo`, with Algorithm 3; 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,6 +35,7 @@ from safedrift.kernels.records import (
 )
 from safedrift.kernels.types import Features
 from safedrift.knowledge import Budgets, Dimensions, Knowledge, Sizes
+from safedrift.learners import files
 from safedrift.learners.forgetting import Forgetting, Never, Periodic, record
 from safedrift.learners.generators import generator_state, restore_generator
 from safedrift.learners.policies import Lease
@@ -433,6 +436,14 @@ class PROPDPPO:
         restart, opened, at_cap = np.asarray(state["last"], np.float64)
         self._last = (bool(restart), bool(opened), float(at_cap))
         self._thresholds = None
+
+    def save(self, file: str | os.PathLike[str]) -> Path:
+        """Write everything learnt so far to a file, between two episodes (`files.save`)."""
+        return files.save(self, file)
+
+    def load(self, file: str | os.PathLike[str]) -> PROPDPPO:
+        """Continue from a file of a learner with the same settings (`files.load`)."""
+        return files.load(self, file)
 
 
 def _same(one: Features | None, other: Features | None) -> bool:

@@ -59,7 +59,7 @@ def tune(
             f"budgets must be given in mode {mode!r} (the theorems assume them known): "
             "pass budgets=safedrift.budgets(world) or safedrift.Budgets(...); got None"
         )
-    if sizes.M is None:
+    if _check.kind("sizes", sizes, Sizes).M is None:
         sizes = _for_ever(sizes, mode, overrides)
     common: dict[str, Any] = {"mode": mode, "p": p, "noisy": noisy}
     common |= {name: overrides.get(name) for name in ("W", "lam")}
