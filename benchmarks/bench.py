@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -389,7 +390,7 @@ def own_loop(rounds):
             learner.end_episode(sd.Trajectory(states, actions, rng.random(10), rng.random((1, 10))))
             times.append(time.perf_counter() - start)
             if m % 100 == 0:
-                copies.append(seconds(lambda: np.array(policy)))
+                copies.append(seconds(partial(np.array, policy)))
         episode, copy_of = statistics.median(times[300:]), statistics.median(copies)
         found.append({"learner": name, "episode_us": 1e6 * episode, "copy_us": 1e6 * copy_of})
     return found
