@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -368,6 +369,33 @@ def large_world(rounds):
     ]
 
 
+def own_loop(rounds):
+    """An own loop at S = 100,000, A = 4, H = 10: one episode, and one copy of its policy."""
+    found = []
+    for name, options in (
+        ("certainty-equivalence", {"window": 200}),
+        ("opt-primal-dual", {"window": 200}),
+        ("propd-ppo", {"gamma": 0.5, "forgetting": "sliding", "window": 200}),
+        ("triple-q", {}),
+    ):
+        spec = sd.ProblemSpec(H=10, S=100_000, A=4, M=10**9 if name == "triple-q" else None)
+        learner = sd.learners.make(name, spec, **options)
+        rng = np.random.default_rng(0)
+        times, copies = [], []
+        for m in range(300 + 100 * rounds):
+            states = np.cumsum(rng.integers(0, 9, 10))
+            start = time.perf_counter()
+            policy = learner.begin_episode([5.0])
+            actions = [learner.act(h, int(s)) for h, s in enumerate(states)]
+            learner.end_episode(sd.Trajectory(states, actions, rng.random(10), rng.random((1, 10))))
+            times.append(time.perf_counter() - start)
+            if m % 100 == 0:
+                copies.append(seconds(partial(np.array, policy)))
+        episode, copy_of = statistics.median(times[300:]), statistics.median(copies)
+        found.append({"learner": name, "episode_us": 1e6 * episode, "copy_us": 1e6 * copy_of})
+    return found
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, help="also write the figures here")
@@ -384,6 +412,7 @@ def main():
         least_squares_along_a_window,
         certify_against_run,
         large_world,
+        own_loop,
     ):
         if arguments.only and measure.__name__ not in arguments.only:
             continue

@@ -49,6 +49,15 @@ def test_python_of_the_linear_guide_runs(tmp_path, monkeypatch):
     exec("\n".join(blocks), {})
 
 
+def test_python_of_the_deploying_guide_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) == 4
+    exec("\n".join(blocks), {})
+    assert {path.name for path in tmp_path.iterdir()} == {"plant.npz", "policy.csv"}
+
+
 def test_python_of_the_guide_to_ones_own_world_runs():
     text = (ROOT / "docs" / "your-own-world.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)

@@ -11,12 +11,16 @@ from safedrift._version import __version__
 from safedrift.adapters.gymnasium_worlds import GymnasiumWorld, from_gymnasium
 from safedrift.adapters.transitions import Transition
 from safedrift.experiments import certify, check_learner, compare, measure_truth, simulate
-from safedrift.knowledge import Budgets, LocalBudgets, Sizes, Slater
+from safedrift.knowledge import Budgets, LocalBudgets, ProblemSpec, Sizes, Slater
 from safedrift.learners import (
     PROPDPPO,
     Learner,
     Parameters,
     Trajectory,
+    export_policy,
+    load_learner,
+    load_policy,
+    save_learner,
     theorem1,
     theorem2,
     theorem3,
@@ -59,6 +63,7 @@ __all__ = [
     "LinearKernelCMDP",
     "LocalBudgets",
     "Parameters",
+    "ProblemSpec",
     "Run",
     "Sizes",
     "Slater",
@@ -77,16 +82,20 @@ __all__ = [
     "describe",
     "drift",
     "evaluate",
+    "export_policy",
     "from_costs",
     "from_gymnasium",
     "learners",
     "linear_kernel_on_box",
+    "load_learner",
+    "load_policy",
     "local_budgets",
     "measure_truth",
     "optima",
     "oracles",
     "problems",
     "refined",
+    "save_learner",
     "simulate",
     "solve",
     "theorem1",

@@ -7,7 +7,7 @@ Assumption 3 (`Slater`) gives a γ such that some policy has V_g ≥ b + γ in e
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,11 +15,22 @@ from numpy.typing import ArrayLike
 from safedrift import _check
 from safedrift._check import FloatArray
 
-__all__ = ["Budgets", "Dimensions", "Knowledge", "LocalBudgets", "Sizes", "Slater", "block_sums"]
+__all__ = [
+    "Budgets",
+    "Dimensions",
+    "Knowledge",
+    "LocalBudgets",
+    "ProblemSpec",
+    "Sizes",
+    "Slater",
+    "block_sums",
+]
 
 
 class Sizes(NamedTuple):
     """Sizes of a problem: episodes, steps, states, actions, constraints.
+
+    M is None where there is no last episode, or where it is not known.
 
     Examples
     --------
@@ -28,16 +39,68 @@ class Sizes(NamedTuple):
     Sizes(M=1000, H=5, S=4, A=3, K=1)
     """
 
-    M: int
+    M: int | None
     H: int
     S: int
     A: int
     K: int
 
     def check(self) -> None:
-        """Raise unless all are integers >= 1."""
+        """Raise unless all are integers >= 1; M may be None."""
         for name, size in self._asdict().items():
-            _check.integer(name, size)
+            if name != "M" or size is not None:
+                _check.integer(name, size)
+
+    def known_M(self, unless: str = "for a theorem") -> int:
+        """Return M; where it is None, refuse and say what would make it unnecessary."""
+        if self.M is None:
+            _check.fail("M", f"an integer >= 1 {unless}", None)
+        return self.M
+
+
+@dataclass(frozen=True, eq=False)
+class ProblemSpec:
+    """A problem without a world: all that a tabular learner is told before it starts.
+
+    Parameters
+    ----------
+    H, S, A, K
+        Steps of an episode, states, actions, constraints.
+    initial : int, array (S,) or None
+        The first state, or its distribution. None: not known; learners then use the shares of the
+        first states they have seen.
+    M
+        Number of episodes; None: the learner goes on for ever.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> plant = sd.ProblemSpec(H=24, S=50, A=4, initial=0)
+    >>> sd.learners.make("certainty-equivalence", plant, window=500).sizes
+    Sizes(M=None, H=24, S=50, A=4, K=1)
+    """
+
+    H: int
+    S: int
+    A: int
+    K: int = 1
+    initial: Any = None  # (S,) after __post_init__
+    M: int | None = None
+    initial_known: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        Sizes(self.M, self.H, self.S, self.A, self.K).check()
+        given, S = self.initial, self.S
+        object.__setattr__(self, "initial_known", given is not None)
+        if given is None:
+            given = np.full(S, 1 / S)
+        elif np.ndim(given) == 0:
+            first = _check.integer("initial", given, lower=0, upper=S - 1)
+            given = np.zeros(S)
+            given[first] = 1.0
+        checked = _check.floats("initial", given, (S,))
+        _check.distribution("initial", checked)
+        object.__setattr__(self, "initial", checked)
 
 
 class Budgets(NamedTuple):
@@ -164,7 +227,8 @@ class LocalBudgets:
 
     def per_episode(self, sizes: Sizes) -> tuple[FloatArray, FloatArray]:
         """Return the two forecasts as arrays (M, H) and (M, K, H)."""
-        M, H, K = sizes.M, sizes.H, sizes.K
+        M = sizes.known_M("with LocalBudgets, which are a forecast for every episode")
+        H, K = sizes.H, sizes.K
         shapes = {"transitions": (M, H), "utilities": (M, K, H)}
         full = []
         for name, shape in shapes.items():

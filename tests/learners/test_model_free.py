@@ -32,7 +32,7 @@ def compare_with_twin(world, learner, twin, noisy, seed=5):
     )
     seen = set()
     for m in range(world.M):
-        policy = learner.begin_episode(world.thresholds[m])
+        policy = np.asarray(learner.begin_episode(world.thresholds[m]))
         np.testing.assert_array_equal(policy, twin.begin(world.thresholds[m]), err_msg=str(m))
         seen.add(policy.tobytes())
         u = split_uniforms(uniforms[m], H, K, stepper.next_draws)

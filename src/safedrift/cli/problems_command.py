@@ -235,7 +235,7 @@ def _print_description(found: Description, tables: str | None, picture: Path | N
     for name, values in found.rows():
         if name.startswith(("V_r*", "mu*", "threshold", "gamma")):
             say(f"{name:<12}{sparkline(values)}")
-    say(f"{'':<12}episodes 0 to {found.sizes.M - 1:,}")
+    say(f"{'':<12}episodes 0 to {found.sizes.known_M() - 1:,}")
     if picture is not None:
         say(f"\nLook at {picture}")
 

@@ -2,9 +2,12 @@
 
 from safedrift.learners.catalogue import LEARNERS, documentation, make, options
 from safedrift.learners.checked import CheckedLearner
+from safedrift.learners.files import load as load_learner
+from safedrift.learners.files import save as save_learner
 from safedrift.learners.forgetting import Discount, Forgetting, Never, Periodic, SlidingWindow
 from safedrift.learners.generators import generator_state, restore_generator
-from safedrift.learners.policies import TabularPolicy, draw_action
+from safedrift.learners.policies import GreedyPolicy, TabularPolicy, draw_action
+from safedrift.learners.policy_files import export_policy, load_policy
 from safedrift.learners.propd_ppo import (
     PROPDPPO,
     Dimensions,
@@ -32,6 +35,7 @@ __all__ = [
     "Discount",
     "FastPath",
     "Forgetting",
+    "GreedyPolicy",
     "Learner",
     "Never",
     "Parameters",
@@ -44,10 +48,14 @@ __all__ = [
     "checked_thresholds",
     "documentation",
     "draw_action",
+    "export_policy",
     "generator_state",
+    "load_learner",
+    "load_policy",
     "make",
     "options",
     "restore_generator",
+    "save_learner",
     "theorem1",
     "theorem2",
     "theorem3",

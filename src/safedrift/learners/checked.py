@@ -6,7 +6,9 @@ it. One module per algorithm in `learners` has a function `build(world, ...)` th
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -16,7 +18,9 @@ from safedrift import _check
 from safedrift._check import FloatArray
 from safedrift.kernels.records import ChunkInput, ChunkOutput
 from safedrift.knowledge import Sizes
+from safedrift.learners import files
 from safedrift.learners.generators import generator_state, restore_generator
+from safedrift.learners.policies import Lease
 from safedrift.learners.protocol import PolicyLike, Problem, Trajectory, checked_thresholds
 
 __all__ = ["Algorithm", "CheckedLearner", "Setup", "own_generator", "tabular_setup"]
@@ -107,20 +111,31 @@ class CheckedLearner:
         self.sizes = algorithm.setup.sizes
         self._generator = np.random.default_rng(_check.seed("seed", seed))
         self._thresholds: FloatArray | None = None  # of the episode in progress
+        self._lease = Lease()  # of its policy
 
     def __repr__(self) -> str:
-        return f"{self.name}({self.sizes}, episode={self.algorithm.episode})"
+        return f"{self.name}({self.sizes}, episode={self.episode})"
+
+    @property
+    def episode(self) -> int:
+        """Episodes finished so far."""
+        return int(self.algorithm.episode)
 
     def fresh(self, seed: int | np.random.SeedSequence = 0) -> CheckedLearner:
         """Return the same learner with nothing learnt yet."""
         return CheckedLearner(self.algorithm.fresh(seed), seed)
 
     def begin_episode(self, thresholds: ArrayLike) -> PolicyLike | FloatArray:
-        """Start the next episode under thresholds b_m (K,) and return its policy (H, S, A)."""
+        """Start the next episode under thresholds b_m (K,) and return its policy (H, S, A).
+
+        The policy may be a view, to be read until the next call; np.array(policy) is a copy.
+        """
         if self._thresholds is not None:
             raise RuntimeError("begin_episode was called twice; call end_episode in between")
         wanted = checked_thresholds(thresholds, self.sizes)
+        self._lease.end()
         policy = self.algorithm.begin(wanted)
+        self._lease = getattr(policy, "lease", self._lease)
         self._thresholds = wanted
         return policy
 
@@ -160,6 +175,8 @@ class CheckedLearner:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return everything learnt so far, and the generator's state, as arrays."""
+        if self._thresholds is not None:
+            raise RuntimeError("state was called within an episode; call end_episode first")
         own: dict[str, NDArray[Any]] = {"generator": generator_state(self._generator)}
         if not self.algorithm.setup.initial_known:
             own["initial"] = self.algorithm.setup.initial.copy()
@@ -169,11 +186,20 @@ class CheckedLearner:
         """Continue from what `state` returned."""
         if "generator" not in state:
             _check.fail("state", "what state() of a learner like this returned", "no 'generator'")
+        self._lease.end()
         restore_generator(self._generator, state["generator"])
         if not self.algorithm.setup.initial_known:
             self.algorithm.setup.initial[:] = state["initial"]
         self.algorithm.restore(state)
         self._thresholds = None
+
+    def save(self, file: str | os.PathLike[str]) -> Path:
+        """Write everything learnt so far to a file, between two episodes (`files.save`)."""
+        return files.save(self, file)
+
+    def load(self, file: str | os.PathLike[str]) -> CheckedLearner:
+        """Continue from a file of a learner with the same settings (`files.load`)."""
+        return files.load(self, file)
 
     # ------------------------------------------------------------ a chunk of episodes
 
@@ -187,6 +213,7 @@ class CheckedLearner:
         self, arrays: Any, inputs: ChunkInput, out: ChunkOutput
     ) -> Mapping[str, NDArray[Any]]:
         """Play B episodes in compiled code, fill `out` and return the trace, first axis B."""
+        self._lease.end()
         play: Any = self.algorithm.play  # type: ignore[attr-defined]
         found: Mapping[str, NDArray[Any]] = play(arrays, inputs, out)
         return found

@@ -148,7 +148,7 @@ def forgetting_from(data: dict[str, Any]) -> Forgetting:
     return found
 
 
-def named_forgetting(kind: str, window: int | None, M: int) -> Forgetting:
+def named_forgetting(kind: str, window: int | None, M: int | None) -> Forgetting:
     """Return a forgetting by name, with a window of so many episodes.
 
     Parameters
@@ -159,6 +159,8 @@ def named_forgetting(kind: str, window: int | None, M: int) -> Forgetting:
     window
         By default M^(3/4) (periodic, sliding) or M^(2/3) (discounted), rounded: the best of three
         that were tried for planning learners on the worlds of `problems.random`, M = 20,000.
+    M
+        Number of episodes; None where there is no last one: a window must then be given.
 
     Examples
     --------
@@ -168,7 +170,14 @@ def named_forgetting(kind: str, window: int | None, M: int) -> Forgetting:
     """
     _check.choice("forgetting", kind, ("never", "periodic", "sliding", "discounted"))
     exponent = 2 / 3 if kind == "discounted" else 3 / 4
-    W = round(M**exponent) if window is None else _check.integer("window", window)
+    if window is not None:
+        W = _check.integer("window", window)
+    elif kind == "never":
+        return Never()
+    elif M is None:
+        _check.fail("M", "an integer >= 1 unless window is given", None)
+    else:
+        W = round(M**exponent)
     if kind == "never":
         return Never()
     if kind == "periodic":

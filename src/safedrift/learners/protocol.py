@@ -104,11 +104,25 @@ class PolicyLike(Protocol):
 class Problem(Protocol):
     """What a learner may know of a problem before it starts: sizes and the first state."""
 
-    M: int
-    H: int
-    S: int
-    A: int
-    K: int
+    @property
+    def M(self) -> int | None:
+        """Number of episodes; None where there is no last one."""
+
+    @property
+    def H(self) -> int:
+        """Steps of an episode."""
+
+    @property
+    def S(self) -> int:
+        """Number of states."""
+
+    @property
+    def A(self) -> int:
+        """Number of actions."""
+
+    @property
+    def K(self) -> int:
+        """Number of constraints."""
 
     @property
     def initial(self) -> FloatArray:

@@ -86,7 +86,7 @@ def _draw_drift(figure: Any, snapshots: Snapshots, description: Description) -> 
     axes = np.atleast_1d(figure.subplots(len(drifts), 1, sharex=True))
     for ax, drift in zip(axes, drifts, strict=True):
         _draw_shares(ax, drift) if drift.shares else _draw_levels(ax, drift)
-        ax.set_xlim(0, max(description.sizes.M - 1, 1))
+        ax.set_xlim(0, max(description.sizes.known_M() - 1, 1))
         for snapshot, colour in zip(snapshots.display.snapshots, cycle(COLOURS), strict=False):
             ax.axvline(snapshot.episode, color=colour, lw=1.6, ls=(0, (1, 1.2)))
     title = f"{description.name}: what drifts" if description.name else "What drifts"
@@ -138,7 +138,7 @@ def _draw_price(figure: Any, description: Description) -> None:
     for ax in (mu_axes, gap_axes):
         top = ax.dataLim.ymax
         ax.set_ylim(min(0.0, ax.dataLim.ymin), 1.12 * top if top > 0 else 1.0)
-        ax.set_xlim(0, max(description.sizes.M - 1, 1))
+        ax.set_xlim(0, max(description.sizes.known_M() - 1, 1))
     _episode_axis(gap_axes)
 
 

@@ -185,7 +185,8 @@ def _steps(audit: Audit) -> Iterator[Check]:
 
 def _estimates(audit: Audit) -> Iterator[Check]:
     """Prediction errors, bonuses, potentials."""
-    M, H, S, A, K = audit.agent.sizes
+    _, H, S, A, K = audit.agent.sizes
+    M = audit.agent.sizes.known_M()
     places = float(M * H * S * A)
     covered = _confidence(audit)
     yield "prediction-error", *_both(audit, kernels.PREDICTION, places * (1 + K)), covered
@@ -225,7 +226,8 @@ def _confidence(audit: Audit) -> str:
 def _policy(audit: Audit) -> Iterator[Check]:
     """Mirror steps and drift of the comparator, up to the regret before the dual step."""
     T, price, B = audit.terms, audit.price, audit.budgets
-    M, H, _, A, _ = audit.agent.sizes
+    _, H, _, A, _ = audit.agent.sizes
+    M = audit.agent.sizes.known_M()
     s = audit.agent.hyperparameters
     alpha, L = s.alpha, audit.periods.L
     scale = float(H * M) * price
@@ -264,7 +266,8 @@ def _errors(audit: Audit) -> float:
 def _dual(audit: Audit) -> Iterator[Check]:
     """The two dual lemmas, for V_g^m as the dual step takes it."""
     s = audit.agent.hyperparameters
-    M, H, _, _, K = audit.agent.sizes
+    _, H, _, _, K = audit.agent.sizes
+    M = audit.agent.sizes.known_M()
     if s.eta == 0:
         for id in ("dual-regret", "dual-violation"):
             yield id, None, None, "eta is 0: there is no dual step"

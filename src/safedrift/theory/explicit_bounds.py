@@ -144,7 +144,7 @@ def bounds(
         parameters.evaluation.W,
     )
     setting = setting_of(
-        sizes.M,
+        sizes.known_M(),
         sizes,
         knowledge,
         budgets,
@@ -163,7 +163,7 @@ def bounds(
     for quantity in QUANTITIES:
         against = caveats_of(setting, parameters, knowledge, quantity)
         found = tuple(terms_of(setting, quantity))
-        ceiling = float(sizes.H * sizes.M)
+        ceiling = float(sizes.H * sizes.known_M())
         both.append(Bound(theorem, quantity, form, found, ceiling, not against, against, numbers))
     return both[0], both[1]
 
@@ -240,6 +240,6 @@ def check_problem(
     for name, size in _check.kind("sizes", sizes, Sizes)._asdict().items():
         _check.integer(name, size)
     _check.kind("knowledge", knowledge, (Slater, LocalBudgets))
-    total_budgets(_check.kind("budgets", budgets, Budgets), sizes.M, floored=False)
+    total_budgets(_check.kind("budgets", budgets, Budgets), sizes.known_M(), floored=False)
     if dimensions is not None:
         _check.kind("dimensions", dimensions, Dimensions).check()

@@ -44,7 +44,8 @@ def rate(
     check_problem(sizes, knowledge, budgets, dimensions)
     _check.choice("quantity", quantity, QUANTITIES)
     _check_rho(rho)
-    M, H, S, A, _ = sizes
+    _, H, S, A, _ = sizes
+    M = sizes.known_M()
     gap = isinstance(knowledge, Slater)
     inverse = 1 / knowledge.gamma if isinstance(knowledge, Slater) else 1.0
     if dimensions is not None:

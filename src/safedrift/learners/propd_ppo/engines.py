@@ -112,10 +112,8 @@ class TableEngine:
             self.memory,
         )
         table = self.memory.policy
-        used = int(table.slots.max())
         shape = (*table.slot_of.shape, table.pi.shape[1])
-        state, pi = table.state[:, :used].copy(), table.pi[:, :, :used].copy()
-        return TabularPolicy(shape, table.slots.copy(), state, pi)
+        return TabularPolicy(shape, table.slots, table.state, table.pi)
 
     def act(self, h: int, state: int, u: float) -> int:
         """Draw an action with the uniform u."""
@@ -176,7 +174,7 @@ class LinearEngine:
         linear.begin(forget.opens_window[0], forget.restarts[0], hyper, memory)
         H, A, S = memory.policy.pi.shape
         state = np.broadcast_to(np.arange(S), (H, S))
-        return TabularPolicy((H, S, A), np.full(H, S), state, memory.policy.pi.copy())
+        return TabularPolicy((H, S, A), np.full(H, S), state, memory.policy.pi)
 
     def act(self, h: int, state: int, u: float) -> int:
         """Draw an action with the uniform u."""

@@ -14,8 +14,10 @@ Algorithm 1, line by line, is in `kernels.tabular.propd_ppo`, with Algorithm 3; 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,12 +35,14 @@ from safedrift.kernels.records import (
 )
 from safedrift.kernels.types import Features
 from safedrift.knowledge import Budgets, Dimensions, Knowledge, Sizes
+from safedrift.learners import files
 from safedrift.learners.forgetting import Forgetting, Never, Periodic, record
 from safedrift.learners.generators import generator_state, restore_generator
+from safedrift.learners.policies import Lease
 from safedrift.learners.propd_ppo.box_engine import BoxEngine, BoxMaps
 from safedrift.learners.propd_ppo.engines import Engine, LinearEngine, TableEngine
 from safedrift.learners.propd_ppo.notes import notes_on
-from safedrift.learners.propd_ppo.parameters import Parameters
+from safedrift.learners.propd_ppo.parameters import Parameters, window_count
 from safedrift.learners.propd_ppo.tuning import tune
 from safedrift.learners.protocol import PolicyLike, Problem, Trajectory, checked_thresholds
 
@@ -51,7 +55,7 @@ class PROPDPPO:
     Parameters
     ----------
     sizes : Sizes
-        (M, H, S, A, K).
+        (M, H, S, A, K); M is None for a learner that goes on for ever.
     initial : array (S,) or None
         Distribution of the first state (the paper's x_1 is a one-hot vector). None: not known; the
         learner uses the shares of the first states it has seen.
@@ -110,13 +114,21 @@ class PROPDPPO:
         self.forgetting: Forgetting = own if forgetting is None else forgetting
         if self.forgetting != own:
             parameters = _without_windows(parameters, self.forgetting)
+        if box is not None and sizes.M is None and not isinstance(self.forgetting, Periodic):
+            _check.fail(
+                "forgetting",
+                "Periodic where M is None: on a box all episodes since the last policy restart "
+                "are kept",
+                self.forgetting,
+            )
         if features is not None and not isinstance(self.forgetting, Periodic | Never):
             _check.fail("forgetting", "Periodic or Never with least squares", self.forgetting)
-        windows = -(-sizes.M // own.W) if self.forgetting == own else 1
+        windows = window_count(sizes, own.W) if self.forgetting == own else 1
         start = np.full(sizes.S, 1 / sizes.S) if self.initial is None else self.initial
         self.engine: Engine
         if features is None:
-            held = min(self.forgetting.held, sizes.M)
+            held = self.forgetting.held
+            held = held if sizes.M is None else min(held, sizes.M)
             self.engine = TableEngine(sizes, start, parameters, held, windows)
         elif box is None:
             self.engine = LinearEngine(sizes, start, parameters, windows, features)
@@ -124,6 +136,7 @@ class PROPDPPO:
             self.engine = BoxEngine(sizes, start, parameters, windows, features, box)
         self._generator = np.random.default_rng(_check.seed("seed", seed))
         self._thresholds: FloatArray | None = None  # of the episode in progress
+        self._lease = Lease()  # of its policy
         self._last = (False, False, 0.0)  # policy restart, window restart, share at cap
 
     @classmethod
@@ -154,6 +167,8 @@ class PROPDPPO:
             "printed", "repaired" or "practical"; see `learners.propd_ppo.parameters`.
         budgets
             Total variation budgets, needed by the first two modes.
+        world
+            Also a `ProblemSpec`. Where its M is None, give `forgetting`, or W and L.
         noisy
             Whether observed rewards and utilities are random around their means.
         forgetting
@@ -172,6 +187,10 @@ class PROPDPPO:
         dimensions = None
         if features is not None:
             dimensions = Dimensions(*(getattr(world, name) for name in ("d1", "d2", "bound")))
+        if sizes.M is None and forgetting is not None:
+            # The window's own lengths; where it has none, nothing depends on these.
+            lengths = {name: getattr(forgetting, name, None) or 1 for name in ("W", "L")}
+            overrides = lengths | overrides
         parameters = tune(
             sizes,
             knowledge,
@@ -217,18 +236,24 @@ class PROPDPPO:
     # ------------------------------------------------------------ one episode
 
     def begin_episode(self, thresholds: ArrayLike) -> PolicyLike:
-        """Start the next episode under thresholds b_m (K,) and return its policy."""
+        """Start the next episode under thresholds b_m (K,) and return its policy.
+
+        The policy is a view, to be read until the next call; np.array(policy) is a copy.
+        """
         if self._thresholds is not None:
             raise RuntimeError("begin_episode was called twice; call end_episode in between")
         M = self.sizes.M
-        if self.episode >= M:
+        if M is not None and self.episode >= M:
             raise RuntimeError(f"the learner was set up for M = {M} episodes and has finished them")
         wanted = checked_thresholds(thresholds, self.sizes)
+        self._lease.end()
         self.reserve(1)
         self._thresholds = wanted
         forget = self.forgetting.schedule(self.episode, 1)
         self._last = (bool(forget.restarts[0]), bool(forget.opens_window[0]), 0.0)
-        return self.engine.begin(forget)
+        policy = self.engine.begin(forget)
+        self._lease = getattr(policy, "lease", self._lease)
+        return policy
 
     def act(self, h: int, state: Any, u: float | None = None) -> int:
         """Draw an action at step h (from 0) in `state`: a number, or a point of the box (n,).
@@ -284,6 +309,7 @@ class PROPDPPO:
         _, H, S, A, K = self.sizes
         B = len(inputs.action_uniforms)
         C = self.memory.values.v_start.size
+        self._lease.end()
         self.reserve(B)
         schedule = self.forgetting.schedule(self.episode, B)
         trace = make_trace(B, K, C)
@@ -404,11 +430,20 @@ class PROPDPPO:
         for key in ("generator", "last"):
             if key not in state:
                 _check.fail("state", "what state() of a learner like this returned", f"no {key!r}")
+        self._lease.end()
         self.engine.restore(state)
         restore_generator(self._generator, state["generator"])
         restart, opened, at_cap = np.asarray(state["last"], np.float64)
         self._last = (bool(restart), bool(opened), float(at_cap))
         self._thresholds = None
+
+    def save(self, file: str | os.PathLike[str]) -> Path:
+        """Write everything learnt so far to a file, between two episodes (`files.save`)."""
+        return files.save(self, file)
+
+    def load(self, file: str | os.PathLike[str]) -> PROPDPPO:
+        """Continue from a file of a learner with the same settings (`files.load`)."""
+        return files.load(self, file)
 
 
 def _same(one: Features | None, other: Features | None) -> bool:

@@ -31,7 +31,7 @@ def remarks(found: Parameters, sizes: Sizes, dimensions: Dimensions) -> tuple[st
     said = []
     if found.improvement.alpha == 0:
         said.append("alpha = 0: the policy never leaves the uniform one (errata E10)")
-    past = min(part.W, sizes.M) - 1
+    past = min(part.W, sizes.known_M()) - 1
     if past == 0:
         said.append(_on_empty_window(found, part.W, sizes, dimensions))
     elif past < dimensions.d:
@@ -46,12 +46,12 @@ def _on_empty_window(found: Parameters, W: int, sizes: Sizes, dimensions: Dimens
     shown = f"{W}"
     if found.mode != "practical" and "W" not in found.overrides:
         formula = regression_window(sizes, dimensions, found.budgets)
-        shown = f"{formula:.3g} (unrounded)" if as_period(formula, sizes.M) == W else shown
+        shown = f"{formula:.3g} (unrounded)" if as_period(formula, sizes.known_M()) == W else shown
     return f"W = {shown}: a window of one episode holds no past episode, no estimate ever uses data"
 
 
 def _on_bonus(part: LeastSquaresEvaluation, sizes: Sizes, dimensions: Dimensions) -> list[str]:
-    H, past = sizes.H, min(part.W, sizes.M) - 1
+    H, past = sizes.H, min(part.W, sizes.known_M()) - 1
     # (β f, n f², d) at the first step: ∫ψ V with V ≤ H-1, then φ.
     f, beta, beta_r = dimensions.largest * (H - 1), float(part.beta[0]), float(part.beta_r[0])
     both = [(beta * f, past * f**2, dimensions.d1), (beta_r, past, dimensions.d2)]
@@ -77,7 +77,7 @@ def _on_drift(
     found: Parameters, part: LeastSquaresEvaluation, sizes: Sizes, dimensions: Dimensions
 ) -> list[str]:
     H, lam, f = sizes.H, part.lam, dimensions.largest * (sizes.H - 1)
-    past = np.minimum(part.W, sizes.M - np.arange(0, sizes.M, part.W))[:, None] - 1
+    past = np.minimum(part.W, sizes.known_M() - np.arange(0, sizes.known_M(), part.W))[:, None] - 1
     moved_P = part.window_drift_P[:, :1] * f / np.sqrt(lam + past * f**2)
     moved_g = part.window_drift_g[:, :, 0] / np.sqrt(lam + past)
     said = []

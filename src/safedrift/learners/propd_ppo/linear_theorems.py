@@ -77,7 +77,7 @@ def theorem1(
     not use the local budgets.
     """
     check_common(sizes, mode, p, noisy)
-    M, H, K = sizes.M, sizes.H, sizes.K
+    M, H, K = sizes.known_M(), sizes.H, sizes.K
     _check.kind("knowledge", knowledge, LocalBudgets)
     _check.kind("dimensions", dimensions, Dimensions).check()
     if mode == "practical":
@@ -121,9 +121,11 @@ def theorem2(
         chi = 2 * sizes.H / knowledge.gamma
         improvement, dual, period = _practical_steps(sizes, dimensions, chi=chi)
     else:
-        total, _ = total_budgets(budgets, sizes.M, d=dimensions.d, floored=mode == "repaired")
+        total, _ = total_budgets(
+            budgets, sizes.known_M(), d=dimensions.d, floored=mode == "repaired"
+        )
         improvement, dual = slater_steps(sizes, knowledge.gamma, total, mode)
-        period = as_period(regression_window(sizes, dimensions, budgets), sizes.M)
+        period = as_period(regression_window(sizes, dimensions, budgets), sizes.known_M())
     W = period if W is None else W
     evaluation = _evaluation(sizes, dimensions, knowledge, W, lam, mode=mode, p=p, noisy=noisy)
     found = Parameters(improvement, dual, evaluation, "Theorem 2", mode, {}, noisy, budgets)
@@ -138,7 +140,7 @@ def _practical_steps(
 ) -> tuple[MirrorStep, DualStep, int]:
     """Measured constants; W is at least ten times the number of unknowns (and at most M)."""
     improvement, dual, W, _ = practical_steps(sizes, chi, PRACTICAL)
-    return improvement, dual, min(max(W, ROWS_PER_UNKNOWN * dimensions.d), sizes.M)
+    return improvement, dual, min(max(W, ROWS_PER_UNKNOWN * dimensions.d), sizes.known_M())
 
 
 def _evaluation(
@@ -176,7 +178,7 @@ def _multipliers(
     without noise have the ridge term √(λ d2) only; otherwise theirs is the same bound with scale
     1/2, ‖φ‖ ≤ 1 and the other p/2.
     """
-    M, H, K = sizes.M, sizes.H, sizes.K
+    M, H, K = sizes.known_M(), sizes.H, sizes.K
     d1, d2, b = dimensions.d1, dimensions.d2, dimensions.largest
     span = np.arange(H - 1, -1, -1.0)  # H-h for h = 1..H
     if mode == "practical":
@@ -200,7 +202,7 @@ def _drift_terms(
     step. Repaired: |(P^m - P^τ) V| ≤ (H-h)/2 ‖P^m - P^τ‖₁ for V in [0, H-h], at most the sum of the
     changes inside the block (E8); see `LeastSquaresEvaluation` for the factor √n.
     """
-    M, H, K = sizes.M, sizes.H, sizes.K
+    M, H, K = sizes.known_M(), sizes.H, sizes.K
     blocks = -(-M // W)
     LV, window_drift_P, window_drift_g = (
         np.zeros(s) for s in ((blocks, K, H), (blocks, H), (blocks, K, H))

@@ -19,7 +19,7 @@ RESIDUAL = 1e-6  # relative error of the least-squares factors, above which a us
 def notes_on(
     parameters: Parameters,
     forgetting: Forgetting,
-    episodes: int,
+    episodes: int | None,
     trace: Mapping[str, NDArray[Any]],
     residual: float,
 ) -> list[str]:
@@ -28,7 +28,7 @@ def notes_on(
     Parameters
     ----------
     episodes
-        M.
+        M, or None.
     trace
         Columns of the learner's trace, first axis the recorded episodes.
     residual
@@ -48,7 +48,7 @@ def notes_on(
             "alpha is 0, as Theorems 3 and 4 print it for zero budgets: the policy never "
             "moves. Use mode 'repaired' or 'practical', or set alpha."
         )
-    if getattr(forgetting, "L", None) == 1 and episodes > 1:
+    if getattr(forgetting, "L", None) == 1 and episodes != 1:
         found.append(
             "L is 1: the policy restarts in every episode and is always uniform. Set L "
             "larger, or use mode 'practical'."

@@ -103,7 +103,7 @@ class Parameters:
 
 def _read_evaluation(data: dict[str, Any], sizes: Sizes) -> Evaluation:
     """The evaluation of a record; a number there may stand for a whole array."""
-    H, K, blocks = sizes.H, sizes.K, -(-sizes.M // int(data["W"]))
+    H, K, blocks = sizes.H, sizes.K, window_count(sizes, int(data["W"]))
     shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("root", "tail", "beta", "beta_r"), (H,))
     shapes |= {
         "LV": (blocks, K, H),
@@ -164,6 +164,11 @@ def power(base: float, exponent: float) -> float:
     return float(np.inf) if base == 0 else float(base**exponent)
 
 
+def window_count(sizes: Sizes, W: int) -> int:
+    """Return how many W-blocks M episodes have; 1, which stands for all, where M is None."""
+    return 1 if sizes.M is None else -(-sizes.M // W)
+
+
 def as_period(length: float, M: int) -> int:
     """Round a restart period and clip it to [1, M]."""
     return int(np.clip(np.rint(min(length, M)), 1, M))
@@ -181,15 +186,16 @@ def regression_window(sizes: Sizes, dimensions: Dimensions, budgets: Budgets | N
     without drift forget its data every M^(3/4)/(d^(1/4) H) episodes, and α, which needs the floor
     of E10, does not depend on W.
     """
-    _, delta = total_budgets(budgets, sizes.M, floored=False)
-    return float(dimensions.d**-0.25 / sizes.H * sizes.M**0.5) * power(delta, -0.5)
+    _, delta = total_budgets(budgets, sizes.known_M(), floored=False)
+    return float(dimensions.d**-0.25 / sizes.H * sizes.known_M() ** 0.5) * power(delta, -0.5)
 
 
 def slater_steps(
     sizes: Sizes, gamma: float, total: float, mode: str
 ) -> tuple[MirrorStep, DualStep]:
     """α, L, η, ξ and χ of Theorems 2 and 4, which differ in the total budget only."""
-    M, H, _, A, K = sizes
+    _, H, _, A, K = sizes
+    M = sizes.known_M()
     chi = 2 * H / gamma  # E4
     L = as_period(M ** (2 / 3) * power(total, -2 / 3), M)
     if mode == "printed":
@@ -207,7 +213,7 @@ def practical_steps(
     sizes: Sizes, chi: float, measured: Mapping[str, float]
 ) -> tuple[MirrorStep, DualStep, int, float]:
     """Measured alpha, L, eta, W and lam; L and W scale as M^(2/3), as in Theorem 4."""
-    M = sizes.M
+    M = sizes.known_M()
     L, W = (as_period(measured[name] * M ** (2 / 3), M) for name in ("L", "W"))
     xi = 1e-3 if np.isinf(chi) else 0.0
     dual = DualStep(measured["eta"], xi, chi, lagged=True, dual_signal="observed")

@@ -56,7 +56,8 @@ def theorem3(
     `W` and `lam` replace the theorem's, with all that is computed from them.
     """
     check_common(sizes, mode, p, noisy)
-    M, H, S, A, K = sizes
+    _, H, S, A, K = sizes
+    M = sizes.known_M()
     _check.kind("knowledge", knowledge, LocalBudgets)
     check_rho(rho)
     if mode == "practical":
@@ -108,7 +109,8 @@ def theorem4(
     """
     check_common(sizes, mode, p, noisy)
     check_gap(knowledge, sizes.H)
-    M, H, S, A, K = sizes
+    _, H, S, A, K = sizes
+    M = sizes.known_M()
     if mode == "practical":
         chi = 2 * H / knowledge.gamma
         improvement, dual, period, ridge = practical_steps(sizes, chi, PRACTICAL)
@@ -136,7 +138,8 @@ def check_rho(rho: float) -> None:
 def _bonus(
     sizes: Sizes, W: int, lam: float, *, mode: str, p: float, noisy: bool
 ) -> CountBonus | BernsteinBonus:
-    M, H, S, A, K = sizes
+    _, H, S, A, K = sizes
+    M = sizes.known_M()
     left = np.arange(H, 0, -1.0)  # H-h+1 for h = 1..H
     if mode == "printed":
         beta = H * np.sqrt(S * log(S * A * W / p))  # C_4 = 1

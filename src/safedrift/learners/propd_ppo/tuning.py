@@ -41,6 +41,8 @@ def tune(
     ----------
     dimensions
         Of the features, for the linear-kernel setting (Theorems 1 and 2); None is the tabular one.
+    sizes
+        M may be None in mode "practical" if W and L are among the overrides.
     overrides
         Any of alpha, L, eta, xi, chi, lagged, dual_signal, W, lam, and bonus_scale (a factor on the
         bonus). They are recorded.
@@ -57,6 +59,8 @@ def tune(
             f"budgets must be given in mode {mode!r} (the theorems assume them known): "
             "pass budgets=safedrift.budgets(world) or safedrift.Budgets(...); got None"
         )
+    if _check.kind("sizes", sizes, Sizes).M is None:
+        sizes = _for_ever(sizes, mode, overrides)
     common: dict[str, Any] = {"mode": mode, "p": p, "noisy": noisy}
     common |= {name: overrides.get(name) for name in ("W", "lam")}
     if dimensions is None:
@@ -71,6 +75,15 @@ def tune(
         found = theorem1(sizes, dimensions, knowledge, budgets, **common)
     found = _override(found, overrides)
     return replace(found, remarks=remarks(found, sizes, dimensions))
+
+
+def _for_ever(sizes: Sizes, mode: str, overrides: dict[str, Any]) -> Sizes:
+    """Return sizes with M = W where there is no last episode: nothing else then depends on M."""
+    if mode != "practical":
+        sizes.known_M("unless mode is 'practical'")
+    if not {"W", "L"} <= overrides.keys():
+        sizes.known_M("unless W and L, or a forgetting, are given")
+    return sizes._replace(M=int(overrides["W"]))
 
 
 def _check_overrides(overrides: dict[str, Any]) -> None:

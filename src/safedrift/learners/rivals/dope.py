@@ -97,7 +97,7 @@ def build(
     ['a safe policy', 'its utility']
     """
     setup = tabular_setup(world)
-    M, H, S, A, K = setup.sizes
+    _, H, S, A, K = setup.sizes
     if safe_policy is None or safe_utility is None:
         raise TypeError(
             "safe_policy and safe_utility must be given: DOPE starts from a policy (H, S, A) that "
@@ -120,10 +120,11 @@ def build(
     if L is not None:
         logs = (_check.positive("L", L),) * 2
     elif constants == "printed":
+        M = setup.sizes.known_M("unless L is given")
         logs = (float(log(2 * S * A * H * M / DELTA)), 2 * float(log(6 * S * A * H * M / DELTA)))
     else:
         logs = (PRACTICAL_L, PRACTICAL_L)
-    rule = named_forgetting(forgetting, window, M)
+    rule = named_forgetting(forgetting, window, setup.sizes.M)
     capped = constants == "practical"
     return CheckedLearner(DOPE(setup, policy, utility, rule, replan_every, logs, capped), seed)
 

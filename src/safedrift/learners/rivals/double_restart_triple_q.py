@@ -39,7 +39,7 @@ from safedrift.kernels.tabular.model_free import Rule
 from safedrift.kernels.types import TableArrays
 from safedrift.learners.checked import CheckedLearner, Setup, own_generator, tabular_setup
 from safedrift.learners.generators import generator_state, restore_generator
-from safedrift.learners.policies import draw_action
+from safedrift.learners.policies import GreedyPolicy, draw_action
 from safedrift.learners.protocol import Problem
 from safedrift.learners.rivals.model_free import (
     ModelFree,
@@ -96,17 +96,20 @@ def build(
     (32, [1.0, 2.38, 5.66, 13.45, 32.0])
     """
     setup = tabular_setup(world)
-    M = world.M
-    W = int(power(M, 5 / 9) + 1e-9) if epoch is None else _check.integer("epoch", epoch, upper=M)
+    if epoch is None:
+        W = int(power(setup.sizes.known_M("unless epoch is given"), 5 / 9) + 1e-9)
+    else:
+        W = _check.integer("epoch", epoch, upper=setup.sizes.M or _check.LARGEST)
     J = max(math.ceil(logarithm(W)), 1)
     usual = [power(W, j / J) for j in range(J + 1)]
     budgets = usual if guesses is None else _check.floats("guesses", guesses, ("N",)).tolist()
     for j, guess in enumerate(budgets):
         if guess <= 0:
             _check.fail("guesses", "> 0", guess, j)
-    N, rounds = len(budgets), math.ceil(M / W)
-    gamma = min(1.0, math.sqrt(N * logarithm(N) / ((math.e - 1) * rounds)))
-    if exploration is not None:
+    if exploration is None:
+        N, rounds = len(budgets), math.ceil(setup.sizes.known_M("unless exploration is given") / W)
+        gamma = min(1.0, math.sqrt(N * logarithm(N) / ((math.e - 1) * rounds)))
+    else:
         gamma = _check.positive("exploration", exploration, upper=1.0)
     options = Triple(constants, None, chi, eta, epsilon, bonus, utility_bonus, offset)
     rules = [
@@ -187,8 +190,8 @@ class DoubleRestart:
 
     # ------------------------------------------------------------ episodes
 
-    def begin(self, thresholds: FloatArray) -> FloatArray:
-        """Return the greedy policy (H, S, A)."""
+    def begin(self, thresholds: FloatArray) -> GreedyPolicy:
+        """Return the greedy policy."""
         return self.inner.begin(thresholds)
 
     def act(self, h: int, s: int, u: float) -> int:

@@ -130,19 +130,21 @@ def choose_constants(
     if constants == "printed":
         found = _printed(sizes, d, chi, 1.0 if budget is None else budget)
     else:
-        found = _practical(sizes, d, chi, discounted)
+        found = _practical(sizes, d, chi, discounted, window)
     chosen = {"alpha": alpha, "eta": eta, "lam": lam}
     given: dict[str, Any] = {
         name: _check.positive(name, x) for name, x in chosen.items() if x is not None
     }
     if window is not None:
-        given["window"] = min(_check.integer("window", window), M)
+        W = _check.integer("window", window)
+        given["window"] = W if M is None else min(W, M)
     beta, beta_r = bonus_scale * found.beta, bonus_scale * found.beta_r
     return found._replace(beta=beta, beta_r=beta_r, told=tuple(told), **given)
 
 
 def _printed(sizes: Sizes, d: int, chi: float, budget: float) -> Constants:
-    M, H, _, A, _ = sizes
+    _, H, _, A, _ = sizes
+    M = sizes.known_M("unless constants is 'practical'")
     ways = float(log(max(A, 2)))
     beta = d * H * math.sqrt(float(log(4 * M * H * d * ways / CONFIDENCE)))
     period = math.ceil(math.sqrt(d * M / (budget * H)))
@@ -159,8 +161,10 @@ def _printed(sizes: Sizes, d: int, chi: float, budget: float) -> Constants:
     )
 
 
-def _practical(sizes: Sizes, d: int, chi: float, discounted: bool) -> Constants:
-    M, H = sizes.M, sizes.H
+def _practical(sizes: Sizes, d: int, chi: float, discounted: bool, window: int | None) -> Constants:
+    H = sizes.H
+    # A window that is given takes the place of the one computed here.
+    M = sizes.known_M("unless window is given") if window is None else 1
     share = PRACTICAL["discounted" if discounted else "window"]
     rows = ROWS_PER_UNKNOWN * d // (2 if discounted else 1)
     period = max(round(share * M ** (2 / 3)), rows, 1)

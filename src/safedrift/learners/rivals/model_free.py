@@ -34,10 +34,21 @@ from safedrift.kernels.tabular.model_free import Rule
 from safedrift.kernels.types import TableArrays, prepared
 from safedrift.knowledge import Sizes
 from safedrift.learners.checked import Setup
+from safedrift.learners.policies import GreedyPolicy
 
-__all__ = ["CONSTANTS", "ModelFree", "Triple", "chosen", "logarithm", "power", "triple_q_rule"]
+__all__ = [
+    "CONSTANTS",
+    "POWERS",
+    "ModelFree",
+    "Triple",
+    "chosen",
+    "logarithm",
+    "power",
+    "triple_q_rule",
+]
 
 CONSTANTS = ("practical", "printed")
+POWERS = "for the Triple-Q family, whose constants are powers of it"
 _OF_QUEUES = ("chi", "utility_width", "eta", "epsilon", "lift")  # not used without constraints
 
 
@@ -140,20 +151,32 @@ class ModelFree:
         C = 1 + K if constrained else 1
         self.tables = kernels.make_tables(H, S, A, K, C, rule)
         self.episode = 0
-        self._actions = np.zeros((H, S), np.int64)  # of the episode in progress
+        self._actions = np.zeros((H, S), np.int64)  # greedy, of the episode in progress
+        # States (H,) whose actions may be out of date; None: all of them.
+        self._visited: NDArray[np.int64] | None = None
 
     def fresh(self, seed: int | np.random.SeedSequence) -> ModelFree:
         """Return the same algorithm with nothing learnt yet."""
         parts = (self.setup, self.name, self.rule, self.recorded)
         return ModelFree(*parts, constrained=self.constrained)
 
-    def begin(self, thresholds: FloatArray) -> FloatArray:
-        """Return the greedy policy (H, S, A)."""
-        score = self.tables.q[..., 0].copy()
+    def begin(self, thresholds: FloatArray) -> GreedyPolicy:
+        """Return the greedy policy."""
+        _, H, _, A, _ = self.setup.sizes
+        if self._visited is None:
+            self._actions = self._greedy(self.tables.q)
+            self._visited = np.zeros(H, np.int64)  # no harm in doing these again
+        else:
+            h = np.arange(H)
+            self._actions[h, self._visited] = self._greedy(self.tables.q[h, self._visited])
+        return GreedyPolicy(self._actions, A)
+
+    def _greedy(self, q: FloatArray) -> NDArray[np.int64]:
+        """Actions (...) of tables q (..., A, C)."""
+        score = q[..., 0].copy()
         for k, mu in enumerate(self.tables.mu):
-            score += mu * self.tables.q[..., 1 + k]
-        self._actions = score.argmax(axis=-1)
-        return np.eye(self.setup.sizes.A)[self._actions]
+            score += mu * q[..., 1 + k]
+        return np.asarray(score.argmax(axis=-1))
 
     def act(self, h: int, s: int, u: float) -> int:
         """Return the greedy action."""
@@ -163,6 +186,8 @@ class ModelFree:
         """Learn from a finished episode."""
         path = (np.array(states, np.int64), np.array(actions, np.int64), prepared(signals))
         kernels.learn_episode(self.tables, self.rule, prepared(thresholds), *path)
+        frame_ended = self.tables.clock[0] == 0  # all tables and multipliers have changed
+        self._visited = None if frame_ended else path[0]
         self.episode += 1
 
     def play(self, arrays: Any, inputs: ChunkInput, out: ChunkOutput) -> dict[str, NDArray[Any]]:
@@ -173,6 +198,7 @@ class ModelFree:
         buffer = make_episode_buffer(H, K)
         kernels.play(arrays, self.episode, self.tables, self.rule, inputs, buffer, out, mu)
         self.episode += B
+        self._visited = None
         return {"mu": mu} if self.constrained else {}
 
     def restart(self, rule: Rule) -> None:
@@ -182,6 +208,7 @@ class ModelFree:
         for part in (self.tables.queues, self.tables.mu, self.tables.missing, self.tables.totals):
             part[:] = 0.0
         self.tables.clock[:] = 0
+        self._visited = None
 
     def trace(self) -> dict[str, Any]:
         """Return the multipliers Z/η after the episode."""
@@ -203,3 +230,4 @@ class ModelFree:
         for name, part in self.tables._asdict().items():
             part[...] = state[name]
         self.episode = int(state["episode"])
+        self._visited = None

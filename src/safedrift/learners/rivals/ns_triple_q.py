@@ -25,7 +25,7 @@ import numpy as np
 from safedrift import _check
 from safedrift.learners.checked import CheckedLearner, tabular_setup
 from safedrift.learners.protocol import Problem
-from safedrift.learners.rivals.model_free import ModelFree, Triple, triple_q_rule
+from safedrift.learners.rivals.model_free import POWERS, ModelFree, Triple, triple_q_rule
 
 __all__ = ["TUNABLE", "build"]
 
@@ -81,6 +81,7 @@ def build(
     told = [] if budget is None else ["variation budget"]
     budget = 1.0 if budget is None else _check.positive("budget", budget)
     options = Triple(constants, frame, chi, eta, epsilon, bonus, utility_bonus, offset)
-    rule = triple_q_rule(setup.sizes, options, budget=budget, episodes=world.M, restarts=True)
+    M = setup.sizes.known_M(POWERS)
+    rule = triple_q_rule(setup.sizes, options, budget=budget, episodes=M, restarts=True)
     recorded = {"told": told, "constants": constants, "budget": budget}
     return CheckedLearner(ModelFree(setup, "ns-triple-q", rule, recorded, constrained=True), seed)

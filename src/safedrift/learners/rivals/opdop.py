@@ -21,6 +21,7 @@ from safedrift.learners.forgetting import named_forgetting
 from safedrift.learners.protocol import Problem
 from safedrift.learners.rivals.primal_dual import (
     CAP,
+    PRINTED,
     Design,
     build_with,
     checked_gap,
@@ -65,24 +66,26 @@ def build(
     return build_with(
         "opdop",
         world,
-        design(sizes, gap, constants),
+        design(sizes, gap, constants, theta),
         constants=constants,
         forgetting=named_forgetting(forgetting, window, sizes.M),
         told=told_gap(gap),
         seed=seed,
         alpha=alpha,
         eta=eta,
-        theta=theta,
         chi=chi,
     )
 
 
-def design(sizes: Sizes, gamma: float | None, constants: str) -> Design:
+def design(sizes: Sizes, gamma: float | None, constants: str, theta: float | None = None) -> Design:
     """Return OPDOP with its constants."""
-    M, H, _, A, _ = sizes
+    _, H, _, A, _ = sizes
     chi = CAP if gamma is None else 2 * H / gamma
+    if theta is None:
+        theta = 1 / sizes.known_M("unless theta is given")
     if constants == "practical":
-        return practical("mixed", "ascent", alpha=0.15, eta=0.03, theta=1 / M, chi=chi)
+        return practical("mixed", "ascent", alpha=0.15, eta=0.03, theta=theta, chi=chi)
+    M = sizes.known_M(PRINTED)
     return Design(
         "mixed",
         "ascent",
@@ -90,6 +93,6 @@ def design(sizes: Sizes, gamma: float | None, constants: str) -> Design:
         lam=1.0,
         alpha=float(np.sqrt(log(max(A, 2)) / (H**2 * M))),
         eta=M**-0.5,
-        theta=1 / M,
+        theta=theta,
         chi=chi,
     )

@@ -75,7 +75,8 @@ def build(
 
 def printed_factor(sizes: Sizes) -> np.ndarray:
     """Return √n times the bonus of each step (H,)."""
-    M, H, S, A, K = sizes
+    _, H, S, A, K = sizes
+    M = sizes.known_M("unless constants is 'practical'")
     L = np.log(2 * S * A * H * (2 + K) * M / _FAILURE)
     left = H - np.arange(H)
     return np.asarray(np.sqrt(L / 2) + left * np.sqrt(2 * S * L))

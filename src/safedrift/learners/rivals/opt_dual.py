@@ -19,6 +19,7 @@ from safedrift.learners.forgetting import named_forgetting
 from safedrift.learners.protocol import Problem
 from safedrift.learners.rivals.primal_dual import (
     NO_RIDGE,
+    PRINTED,
     Design,
     build_with,
     checked_gap,
@@ -86,5 +87,5 @@ def design(sizes: Sizes, gamma: float | None, constants: str) -> Design:
         lam=NO_RIDGE,
         prompt=True,
         lagged=False,
-        eta=float((sizes.H / gamma) / (sizes.H * np.sqrt(sizes.K * sizes.M))),
+        eta=float((sizes.H / gamma) / (sizes.H * np.sqrt(sizes.K * sizes.known_M(PRINTED)))),
     )

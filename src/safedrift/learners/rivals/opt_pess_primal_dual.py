@@ -74,7 +74,7 @@ def build(
     return build_with(
         "opt-pess-primal-dual",
         world,
-        design(sizes, gap, constants, span(kept, sizes.M)),
+        design(sizes, gap, constants, span(kept, sizes)),
         constants=constants,
         forgetting=kept,
         told=told_gap(gap) if constants == "printed" else (),

@@ -21,6 +21,7 @@ from safedrift.learners.protocol import Problem
 from safedrift.learners.rivals.primal_dual import (
     CAP,
     NO_RIDGE,
+    PRINTED,
     Design,
     build_with,
     checked_gap,
@@ -77,10 +78,11 @@ def build(
 
 def design(sizes: Sizes, gamma: float | None, constants: str) -> Design:
     """Return OptPrimalDual-CMDP with its constants."""
-    M, H, _, A, K = sizes
+    _, H, _, A, K = sizes
     rho = CAP if gamma is None else H / gamma
     if constants == "practical":
         return practical("mirror", "ascent", alpha=0.15, eta=0.03, chi=rho)
+    M = sizes.known_M(PRINTED)
     return Design(
         "mirror",
         "ascent",

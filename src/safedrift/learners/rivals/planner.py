@@ -124,7 +124,7 @@ class Planner:
         self._begin(self.forgetting.schedule(self.episode, 1), 0, thresholds)
         table = self.memory.policy
         _, H, S, A, _ = self.setup.sizes
-        return TabularPolicy((H, S, A), table.slots.copy(), table.state.copy(), table.pi.copy())
+        return TabularPolicy((H, S, A), table.slots, table.state, table.pi)
 
     def _begin(self, schedule: Schedule, e: int, thresholds: FloatArray) -> None:
         opens, restarts = schedule.opens_window[e], schedule.restarts[e]
@@ -142,7 +142,8 @@ class Planner:
 
     def end(self, thresholds: FloatArray, states: Any, actions: Any, signals: FloatArray) -> None:
         """Count a finished episode."""
-        self.memory.values.initial[:] = self.setup.initial
+        if not self.setup.initial_known:
+            self.memory.values.initial[:] = self.setup.initial
         estimated.end(states, actions, signals, self._hyper, self.memory)
 
     # ------------------------------------------------------------ a chunk of episodes

@@ -56,6 +56,7 @@ __all__ = [
     "CONSTANTS",
     "FAILURE",
     "NO_RIDGE",
+    "PRINTED",
     "Design",
     "PrimalDual",
     "build_with",
@@ -68,6 +69,7 @@ __all__ = [
 ]
 
 CONSTANTS = ("printed", "practical")
+PRINTED = "unless constants is 'practical'"  # where the printed ones need M
 BONUS, RIDGE = 0.05, 0.004  # practical: Bernstein bonus and λ, as PROPD-PPO has them
 CAP = 20.0  # practical: χ where no Slater gap is given; 3 to infinity did equally well
 NO_RIDGE = 1e-9  # printed, where the paper divides by max(n, 1)
@@ -227,7 +229,7 @@ class PrimalDual:
         self.told, self.constants = told, constants
         self.hyperparameters = design.hyperparameters(H, K)
         self.rules = design.rules(K)
-        held = min(forgetting.held, M)
+        held = forgetting.held if M is None else min(forgetting.held, M)
         self.memory = make_memory(H, S, A, K, self.rules.signs.size, setup.initial, held)
         none = np.zeros(K)
         self.carried = Carried(none.copy(), none.copy(), none.copy(), np.zeros(1, bool))
@@ -267,10 +269,8 @@ class PrimalDual:
             self.carried,
         )
         table = self.memory.policy
-        used = int(table.slots.max())
         shape = (*table.slot_of.shape, table.pi.shape[1])
-        state, pi = table.state[:, :used].copy(), table.pi[:, :, :used].copy()
-        return TabularPolicy(shape, table.slots.copy(), state, pi)
+        return TabularPolicy(shape, table.slots, table.state, table.pi)
 
     def act(self, h: int, s: int, u: float) -> int:
         """Return the action that u draws."""
@@ -404,11 +404,13 @@ def told_gap(gamma: float | None) -> tuple[str, ...]:
     return () if gamma is None else ("Slater gap",)
 
 
-def span(forgetting: Forgetting, M: int) -> int:
+def span(forgetting: Forgetting, sizes: Sizes) -> int:
     """Return how many episodes count: the window's length, or M where nothing is forgotten."""
     factor = getattr(forgetting, "factor", None)
-    window = getattr(forgetting, "W", M) if factor is None else round(1 / (1 - factor))
-    return int(min(window, M))
+    window = getattr(forgetting, "W", None) if factor is None else round(1 / (1 - factor))
+    if window is None:
+        return sizes.known_M("unless forgetting has a window")
+    return int(window if sizes.M is None else min(window, sizes.M))
 
 
 def confidence_bonus(sizes: Sizes) -> CountBonus:
@@ -417,7 +419,8 @@ def confidence_bonus(sizes: Sizes) -> CountBonus:
     b_r = √(2 ln(6 S A H (1+K) M/p)) and b_P = H √(2 S ln(6 S A H M/p)), p = 0.05. The form is that
     of Efroni et al. (2020); the constants are recalled, not verified.
     """
-    M, H, S, A, K = sizes
+    _, H, S, A, K = sizes
+    M = sizes.known_M(PRINTED)
     b_r = np.sqrt(2 * log(6 * S * A * H * (1 + K) * M / FAILURE))
     b_P = H * np.sqrt(2 * S * log(6 * S * A * H * M / FAILURE))
     return CountBonus(np.full(H, b_r + b_P), np.zeros(H))

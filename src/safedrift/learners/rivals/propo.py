@@ -62,7 +62,7 @@ def build(
     return build_with(
         "propo",
         world,
-        design(sizes, constants, span(kept, sizes.M)),
+        design(sizes, constants, span(kept, sizes)),
         constants=constants,
         forgetting=kept,
         seed=seed,

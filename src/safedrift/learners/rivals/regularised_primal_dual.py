@@ -22,6 +22,7 @@ from safedrift.learners.protocol import Problem
 from safedrift.learners.rivals.primal_dual import (
     CAP,
     NO_RIDGE,
+    PRINTED,
     Design,
     build_with,
     checked_gap,
@@ -82,11 +83,12 @@ def build(
 
 def design(sizes: Sizes, gamma: float | None, constants: str) -> Design:
     """Return regularised primal-dual with its constants."""
-    M, H, _, _, K = sizes
+    _, H, _, _, K = sizes
     chi = CAP if gamma is None else 4 * H / gamma
     if constants == "practical":
         steps = {"alpha": 1.0, "eta": 1.0, "tau": 0.03, "xi": 0.03}
         return practical("regularised", "ascent", **steps, chi=chi, margin=np.array([0.05]))
+    M = sizes.known_M(PRINTED)
     eta, tau = float(M ** (-5 / 7) / (H**2 * np.sqrt(K))), M ** (-1 / 7)
     bonus = confidence_bonus(sizes)
     return Design(

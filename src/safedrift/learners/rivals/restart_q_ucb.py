@@ -85,11 +85,15 @@ def _rule(
     bonus: float | None,
     offset: float,
 ) -> Rule:
-    M, H, S, A, _ = sizes
-    T = H * M
-    epochs = max(round(power(budget**2 * T / (S * A * H**2), 1 / 3)), 1)
-    length = math.ceil(M / epochs) if epoch is None else _check.integer("epoch", epoch)
+    _, H, S, A, _ = sizes
+    if epoch is None:
+        M = sizes.known_M("unless epoch is given")
+        epochs = max(round(power(budget**2 * (H * M) / (S * A * H**2), 1 / 3)), 1)
+        length = math.ceil(M / epochs)
+    else:
+        length = _check.integer("epoch", epoch)
     if _check.choice("constants", constants, CONSTANTS) == "printed":
+        T = H * sizes.known_M("unless constants is 'practical'")
         width = (H + 1) * math.sqrt(logarithm(2 * T))  # ι = log(2/δ), δ = 1/T
     else:
         width = 0.05 * H

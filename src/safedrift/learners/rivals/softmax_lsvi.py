@@ -87,7 +87,8 @@ def build(
     )
     rule: Forgetting = Never()
     if forgetting == "periodic":
-        rule = Periodic(chosen.window, chosen.window if restart_multipliers else setup.sizes.M)
+        last = setup.sizes.M or _check.LARGEST
+        rule = Periodic(chosen.window, chosen.window if restart_multipliers else last)
     kept = chosen.record() | {"constants": constants, "forgetting": record(rule)}
     algorithm = LeastSquaresValues(setup, features, "softmax-lsvi", chosen, rule, 1.0, kept)
     return CheckedLearner(algorithm, seed)

@@ -29,7 +29,7 @@ import numpy as np
 
 from safedrift.learners.checked import CheckedLearner, tabular_setup
 from safedrift.learners.protocol import Problem
-from safedrift.learners.rivals.model_free import ModelFree, Triple, triple_q_rule
+from safedrift.learners.rivals.model_free import POWERS, ModelFree, Triple, triple_q_rule
 
 __all__ = ["TUNABLE", "build"]
 
@@ -79,6 +79,7 @@ def build(
     """
     setup = tabular_setup(world)
     options = Triple(constants, frame, chi, eta, epsilon, bonus, utility_bonus, lift=lift)
-    rule = triple_q_rule(setup.sizes, options, budget=1.0, episodes=world.M, restarts=False)
+    M = setup.sizes.known_M(POWERS)
+    rule = triple_q_rule(setup.sizes, options, budget=1.0, episodes=M, restarts=False)
     recorded = {"told": [], "constants": constants}
     return CheckedLearner(ModelFree(setup, "triple-q", rule, recorded, constrained=True), seed)
