@@ -74,6 +74,7 @@ class DriftingCMDP:
         self.name: str | None = None  # of a named problem, and how it was made;
         self.recipe: dict[str, object] = {}  # both are kept in results
         self.labels: tuple[str, ...] = ()  # of the scenarios, for pictures
+        self.constraint_names: tuple[str, ...] = ()  # for pages; numbers if empty
         self.scenarios = tuple(scenarios)
         _check_scenarios(self.scenarios)
         N = len(self.scenarios)
