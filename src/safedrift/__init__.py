@@ -47,6 +47,7 @@ from safedrift.oracles import (
 from safedrift.results import Comparison, Run, Truth
 from safedrift.results.comparison import comparison_method as _comparison_method
 from safedrift.results.run import run_method as _run_method
+from safedrift.scale import Scale, at_least, at_most
 
 __all__ = [
     "PROPDPPO",
@@ -60,6 +61,7 @@ __all__ = [
     "LocalBudgets",
     "Parameters",
     "Run",
+    "Scale",
     "Sizes",
     "Slater",
     "SuccessorFeatures",
@@ -69,6 +71,8 @@ __all__ = [
     "Transition",
     "Truth",
     "__version__",
+    "at_least",
+    "at_most",
     "box",
     "budgets",
     "certify",
