@@ -204,3 +204,11 @@ def test_one_world_is_a_valid_cmdp_of_several_constraints():
 )
 def test_wrong_options(name, options, error, message):
     refused(error, message, name, **options)
+
+
+def test_description_names_the_constraints():
+    found = describe(make("ward", M))
+    assert found.constraints == ("free beds", "aftercare")
+    assert "mu* aftercare" in dict(found.rows())
+    assert "free beds in 100%, aftercare in 100%" in str(found)
+    assert found.record()["constraints"] == ["free beds", "aftercare"]
