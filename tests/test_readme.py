@@ -76,7 +76,7 @@ def test_page_of_the_learners_names_all_of_them_and_its_python_runs():
 def test_python_of_the_gymnasium_guide_runs():
     text = (ROOT / "docs" / "gymnasium.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     exec("\n".join(blocks).replace("episodes=2000", "episodes=200"), {})
 
 

@@ -51,6 +51,7 @@ from safedrift.oracles import (
 from safedrift.results import Comparison, Run, Truth
 from safedrift.results.comparison import comparison_method as _comparison_method
 from safedrift.results.run import run_method as _run_method
+from safedrift.scale import Scale, at_least, at_most
 
 __all__ = [
     "PROPDPPO",
@@ -65,6 +66,7 @@ __all__ = [
     "Parameters",
     "ProblemSpec",
     "Run",
+    "Scale",
     "Sizes",
     "Slater",
     "SuccessorFeatures",
@@ -74,6 +76,8 @@ __all__ = [
     "Transition",
     "Truth",
     "__version__",
+    "at_least",
+    "at_most",
     "box",
     "budgets",
     "certify",

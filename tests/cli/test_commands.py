@@ -248,3 +248,10 @@ def test_a_fault_of_our_own_is_one_sentence_too(monkeypatch, error):
     assert len(done.stderr.strip().splitlines()) == 1
     monkeypatch.setenv("SAFEDRIFT_TRACEBACK", "1")
     assert command("report", "somewhere").exception is error
+
+
+def test_constraints_are_shown_by_name(tmp_path):
+    told = ["run", "ward", "--episodes", "60", "--out", str(tmp_path / "run")]
+    shown = CliRunner().invoke(app, told).output
+    assert "violation, free beds" in shown
+    assert "at least 4.9" in shown

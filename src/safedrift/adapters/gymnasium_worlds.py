@@ -8,6 +8,7 @@
     utilities   utility(transition), one or K numbers in [0, 1]; `over` in an ended episode
 
 so that a sum V of rewards here is (V_raw - H low)/(high - low) of a sum in the environment's units.
+With a `Scale`, utilities and thresholds are in units of their own too, and so are results.
 The learner sees only its trajectories. Regret is exact in environments made by safedrift, and
 unknown in others.
 """
@@ -39,6 +40,7 @@ from safedrift.adapters.transitions import (
 )
 from safedrift.models import DriftingWorld
 from safedrift.models.tabular import checked_thresholds
+from safedrift.scale import Scale
 
 __all__ = ["EnvironmentStepper", "GymnasiumWorld", "from_gymnasium"]
 
@@ -61,6 +63,7 @@ class GymnasiumWorld:
     reward_range : raw rewards that become 0 and 1
     name : of the environment
     model : the world behind the environment, or None if unknown; it has no "over"
+    scale : units of rewards and constraints; None: utilities are in [0, 1]
     """
 
     env: gymnasium.Env[Any, Any]
@@ -75,6 +78,7 @@ class GymnasiumWorld:
     reward_range: tuple[float, float]
     name: str
     model: DriftingWorld | None = None
+    scale: Scale | None = None
 
     @property
     def M(self) -> int:
@@ -85,6 +89,13 @@ class GymnasiumWorld:
     def K(self) -> int:
         """Number of constraints."""
         return int(self.thresholds.shape[1])
+
+    @property
+    def constraint_names(self) -> tuple[str, ...]:
+        """Names of the constraints; none if they have only numbers."""
+        if self.scale is not None:
+            return self.scale.names
+        return tuple(getattr(self.model, "constraint_names", ()))
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{name}={getattr(self, name)}" for name in ("M", "H", "S", "A", "K"))
@@ -99,8 +110,9 @@ def from_gymnasium(
     *,
     episodes: int | None = None,
     reward_range: tuple[float, float] = (0.0, 1.0),
-    over: ArrayLike = 1.0,
+    over: ArrayLike | None = None,
     initial: ArrayLike | None = None,
+    scale: Scale | None = None,
     **options: Any,
 ) -> GymnasiumWorld:
     """Return an environment as a world for `PROPDPPO.for_problem` and `simulate`.
@@ -122,9 +134,13 @@ def from_gymnasium(
     reward_range
         The environment's rewards that become 0 and 1; the range must contain 0.
     over : float or array (K,)
-        Utility of each remaining step when an episode ends early.
+        Utility of each remaining step when an episode ends early; by default the best, 1.
     initial : array (S,) or (S - 1,), optional
         Distribution of the first state, if known and not provided by the environment.
+    scale
+        Units of rewards and constraints: `utility`, `threshold` and `over` are then in these
+        units, in the order of the constraints or dicts by name, and so are results. It replaces
+        `reward_range`. A constraint may be a cost, `at_most(low, high)`.
 
     Notes
     -----
@@ -149,13 +165,19 @@ def from_gymnasium(
         _check.fail("observation_space", f"of at most {MOST_STATES:,} values", f"{n:,}")
     if utility is not None and not callable(utility):
         raise TypeError(f"utility must be a function of a Transition; got {utility!r}")
+    if scale is not None:
+        _check.kind("scale", scale, Scale)
+        if reward_range != (0.0, 1.0):
+            _check.fail("reward_range", "left out where scale has one", reward_range)
+        reward_range = scale.reward
     low, high = checked_range(reward_range)
     if not low <= 0 <= high:
-        _check.fail("reward_range", "around 0, which an ended episode earns", reward_range)
+        name = "reward_range" if scale is None else "scale.reward"
+        _check.fail(name, "around 0, which an ended episode earns", reward_range)
     inner = env.unwrapped
     model = None
     if isinstance(inner, DriftingEnv):
-        changes = (horizon, utility, threshold, episodes, initial)
+        changes = (horizon, utility, threshold, episodes, initial, scale)
         as_it_is = type(inner) is DriftingEnv and _wrapped_by(env, *_IDLE)
         if as_it_is and all(x is None for x in changes) and (low, high) == (0, 1):
             model = inner.world
@@ -163,6 +185,8 @@ def from_gymnasium(
         episodes = inner.world.M if episodes is None else episodes
     H = _check.integer("horizon", horizon)
     M = _check.integer("episodes", EPISODES if episodes is None else episodes)
+    if scale is not None and threshold is not None:
+        threshold = scale.to_thresholds(threshold, H)
     if isinstance(inner, DriftingEnv) and threshold is None:  # fixed after its last episode
         threshold = inner.world.thresholds[np.minimum(np.arange(M), inner.world.M - 1)]
     thresholds = _thresholds(threshold, M, H)
@@ -177,10 +201,11 @@ def from_gymnasium(
         initial=_initial(first, n, S),
         initial_known=first is not None,
         utility=from_info if utility is None else utility,
-        over=_over(over, thresholds.shape[1]),
+        over=_over(over, thresholds.shape[1], scale),
         reward_range=(low, high),
         name=inner.spec.id if inner.spec is not None else type(inner).__name__,
         model=model,
+        scale=scale,
     )
 
 
@@ -223,8 +248,11 @@ class EnvironmentStepper:
             after, reward, terminated, truncated, info = _several("step", outcome, 5)
             earned, self._ended = _real(reward, where), bool(terminated or truncated)
             step = Transition(self._seen, action, after, earned, bool(terminated), info)
-            values[1:] = utilities_of(world.utility, step, world.K, where)
+            values[1:] = utilities_of(world.utility, step, world.K, where, world.scale)
             self._seen = after
+        if world.scale is not None:
+            values[0] = world.scale.to_reward(earned, where)
+            return values
         if not low <= earned <= high:
             _check.fail(f"the reward of {where}", f"in reward_range, [{low:g}, {high:g}]", earned)
         values[0] = (earned - low) / (high - low)
@@ -322,8 +350,11 @@ def _initial(initial: ArrayLike | None, n: int, S: int) -> FloatArray:
     return checked
 
 
-def _over(over: ArrayLike, K: int) -> FloatArray:
-    given = np.asarray(over)
+def _over(over: ArrayLike | None, K: int, scale: Scale | None) -> FloatArray:
+    """Utilities (K,) in [0, 1] of a step after the end; by default the best."""
+    if scale is not None and over is not None:
+        return scale.to_utilities(over, "over")
+    given = np.asarray(1.0 if over is None else over)
     values = _check.floats("over", np.full(K, given) if given.ndim == 0 else given, (K,))
     _check.everywhere("over", values, (values >= 0) & (values <= 1), "in [0, 1]")
     return values

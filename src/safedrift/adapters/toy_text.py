@@ -29,6 +29,7 @@ from safedrift.adapters.transitions import (
 from safedrift.kernels.elementary import cos_turns
 from safedrift.kernels.types import Successors
 from safedrift.models import TabularCMDP
+from safedrift.scale import Scale
 
 __all__ = ["from_table", "thawing"]
 
@@ -41,6 +42,7 @@ def from_table(
     *,
     reward: Signal | None = None,
     reward_range: tuple[float, float] | None = None,
+    scale: Scale | None = None,
     **options: Any,
 ) -> TabularCMDP:
     """Return the CMDP of an environment that has a transition table.
@@ -57,8 +59,16 @@ def from_table(
         Function of a `Transition`; by default its raw reward.
     reward_range
         `low` and `high`; by default the smallest and largest reward, or 0.
+    scale
+        Units of rewards and constraints, instead of `reward_range`: `utility` and `threshold` are
+        then in these units, in order or by name. Pass it to `DriftingCMDP` too, for results.
     """
     H = _check.integer("horizon", horizon)
+    if scale is not None:
+        if reward_range is not None:
+            _check.fail("reward_range", "left out where scale has one", reward_range)
+        reward_range = _check.kind("scale", scale, Scale).reward
+        threshold = scale.to_thresholds(threshold, H)
     thresholds = _check.floats("threshold", np.atleast_1d(np.asarray(threshold)), ("K",))
     table, A, first = _table(env, options)
     S, K = len(first), thresholds.size
@@ -67,7 +77,8 @@ def from_table(
     low, high = min(0.0, float(earned.min())), max(0.0, float(earned.max()))
     low, high = checked_range((low, high) if reward_range is None else reward_range)
     if low > earned.min() or high < earned.max():
-        _check.fail("reward_range", f"around [{earned.min()}, {earned.max()}]", (low, high))
+        name = "reward_range" if scale is None else "scale.reward"
+        _check.fail(name, f"around [{earned.min()}, {earned.max()}]", (low, high))
     P = np.zeros((S + 1, A, S + 1))
     signals = np.zeros((1 + K, S + 1, A))
     P[S, :, S], signals[0, S], signals[1:, S] = 1.0, (0.0 - low) / (high - low), 1.0
@@ -76,7 +87,7 @@ def from_table(
         s, a = step.state, step.action
         P[s, a, S if step.terminated else step.next_state] += p
         signals[0, s, a] += p * (got - low) / (high - low)
-        signals[1:, s, a] += p * utilities_of(utility, step, K, f"state {s}, action {a}")
+        signals[1:, s, a] += p * utilities_of(utility, step, K, f"state {s}, action {a}", scale)
     steps = np.clip(signals, 0.0, 1.0)[:, None].repeat(H, axis=1)
     start = np.append(first, 0.0)
     return TabularCMDP(_lists(P, H), steps[0], steps[1:], thresholds, start / start.sum())

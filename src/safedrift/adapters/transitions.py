@@ -16,6 +16,7 @@ import numpy as np
 
 from safedrift import _check
 from safedrift._check import FloatArray
+from safedrift.scale import Scale
 
 __all__ = [
     "Signal",
@@ -43,9 +44,17 @@ Signal = Callable[[Transition], Any]
 """A number, or K numbers, of a transition."""
 
 
-def utilities_of(utility: Signal, step: Transition, K: int, where: object) -> FloatArray:
-    """Return the utilities (K,) of a step; errors name `where` it happened."""
+def utilities_of(
+    utility: Signal, step: Transition, K: int, where: object, scale: Scale | None = None
+) -> FloatArray:
+    """Return the utilities (K,) of a step in [0, 1]; errors name `where` it happened.
+
+    With a scale, `utility` returns numbers in its units, in order or by name.
+    """
     name = f"utility(...) of {where}"
+    if scale is not None:
+        raw = _own_units(step, scale) if utility is from_info else called(name, utility, step)
+        return scale.to_utilities(raw, str(where))
     found = utility(step) if utility is from_info else called(name, utility, step)
     try:
         values = _check.numbers(name, found).reshape(-1)
@@ -112,6 +121,14 @@ def from_info(step: Transition) -> Any:
     _check.fail(
         "utility", "given where info has neither 'utility' nor 'cost'", ", ".join(step.info) or "{}"
     )
+
+
+def _own_units(step: Transition, scale: Scale) -> Any:
+    """What an environment puts into `info`: "cost" where all are at most, "utility" else."""
+    key = "cost" if all(limit.at_most for limit in scale.limits) else "utility"
+    if key not in step.info:
+        _check.fail("utility", f"given where info has no {key!r}", ", ".join(step.info) or "{}")
+    return step.info[key]
 
 
 def _wanted(K: int) -> str:

@@ -343,17 +343,17 @@ def _summary_rows(summary: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
     yield "  last tenth", summary["last_tenth_regret_per_episode"], "over the last M/10 episodes"
     yield "  uniform policy", summary["uniform_regret_per_episode"], "for comparison"
     yield "  positive part", summary["positive_regret_per_episode"], "Σ [V_r* - V_r]_+ / M"
-    several = len(summary["violation"]) > 1
     for k, violation in enumerate(summary["violation_per_episode"]):
         late = summary["last_tenth_shortfall_per_episode"][k]
         positive = summary["positive_violation_per_episode"][k]
         yield (
-            f"violation {k + 1}" if several else "violation",
+            _named("violation", summary, k),
             violation,
             "CV(M)/M, CV = [Σ (b - V_g)]_+",
         )
         yield "  last tenth", late, "mean of b - V_g; negative is safe"
         yield "  positive part", positive, "Σ [b - V_g]_+ / M"
+        yield from _levels(summary, k)
     cost = summary["discretisation"]
     if cost is not None:
         coarse, fine = cost["nodes"]
@@ -367,11 +367,32 @@ def _summary_rows(summary: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
 
 def _observed_rows(summary: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
     """The rows of a world without a model."""
-    yield "observed reward", summary["reward_per_episode"], "scaled to [0, 1] per step"
+    unit = "scaled to [0, 1] per step"
+    if summary["scale"] is not None:
+        unit = summary["scale"]["reward_unit"] or "in its own units"
+    yield "observed reward", summary["reward_per_episode"], unit
     yield "  last tenth", summary["last_tenth_reward_per_episode"], "over the last M/10 episodes"
-    several = len(summary["violation"]) > 1
     for k, violation in enumerate(summary["violation_per_episode"]):
-        name = f"observed violation {k + 1}" if several else "observed violation"
+        name = _named("observed violation", summary, k)
         yield name, violation, "CV(M)/M, CV = [Σ (b - observed utility)]_+"
         late = summary["last_tenth_shortfall_per_episode"][k]
         yield "  last tenth", late, "mean of b - observed utility; negative is safe"
+        yield from _levels(summary, k)
+
+
+def _levels(summary: dict[str, Any], k: int) -> Iterator[tuple[str, float, str]]:
+    """The level of a constraint that has a name, and what is required of it."""
+    if summary["constraints"] is None:
+        return
+    limit = {} if summary["scale"] is None else summary["scale"]["constraints"][k]
+    side = "at most" if limit.get("at_most") else "at least"
+    required = f"{side} {summary['threshold_per_episode'][k]:.4g} {limit.get('unit', '')}".strip()
+    late = summary["last_tenth_utility_per_episode"][k]
+    yield f"  {summary['constraints'][k]}", late, f"over the last M/10 episodes; {required}"
+
+
+def _named(figure: str, summary: dict[str, Any], k: int) -> str:
+    """A figure of constraint k: with its name, or its number where there are several."""
+    if summary["constraints"] is not None:
+        return f"{figure}, {summary['constraints'][k]}"
+    return f"{figure} {k + 1}" if len(summary["violation"]) > 1 else figure

@@ -206,6 +206,9 @@ def _manifest(
             known |= {"problem": world.model.name, "options": world.model.recipe}
     else:
         known |= {"options": world.recipe}
+    scale = getattr(world, "scale", None)
+    names = scale.names if scale is not None else getattr(world, "constraint_names", ())
+    known |= {"constraints": list(names) or None, "scale": scale and scale.record()}
     sizes = {name: int(getattr(world, name)) for name in ("M", "H", "S", "A", "K")}
     return Manifest(
         **known,

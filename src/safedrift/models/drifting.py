@@ -28,6 +28,7 @@ from safedrift.models.tabular import (
     distinct_rows,
     replace_thresholds,
 )
+from safedrift.scale import Scale
 
 __all__ = ["DriftingCMDP"]
 
@@ -45,6 +46,8 @@ class DriftingCMDP:
         Separate paths; each defaults to `weights`.
     thresholds : array (M, K), optional
         b_m; by default the scenarios' thresholds mixed by `weights`.
+    scale : Scale, optional
+        Units of rewards and constraints, for results; the arrays are in [0, 1] all the same.
 
     Examples
     --------
@@ -70,10 +73,12 @@ class DriftingCMDP:
         reward_weights: ArrayLike | None = None,
         utility_weights: ArrayLike | None = None,
         thresholds: ArrayLike | None = None,
+        scale: Scale | None = None,
     ) -> None:
         self.name: str | None = None  # of a named problem, and how it was made;
         self.recipe: dict[str, object] = {}  # both are kept in results
         self.labels: tuple[str, ...] = ()  # of the scenarios, for pictures
+        self.constraint_names: tuple[str, ...] = ()  # for pages; numbers if empty
         self.scenarios = tuple(scenarios)
         _check_scenarios(self.scenarios)
         N = len(self.scenarios)
@@ -97,6 +102,11 @@ class DriftingCMDP:
             mixed = (common.weight[:, :, None] * scenario_thresholds[common.scenario]).sum(axis=1)
             thresholds = np.minimum(mixed, self.H)  # a convex mixture may round above H
         self.thresholds = checked_thresholds(thresholds, self.M, self.K, self.H)
+        self.scale = scale
+        if scale is not None:
+            self.constraint_names = _check.kind("scale", scale, Scale).names
+            if len(scale.names) != self.K:
+                _check.fail("scale", f"of K = {self.K} constraints", f"{len(scale.names)}")
 
     @property
     def initial(self) -> FloatArray:

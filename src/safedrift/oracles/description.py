@@ -83,6 +83,7 @@ def describe(
             b=float(change.b.sum()),
         ),
         warnings=warnings_of(_evidence(world, episodes, found, free)),
+        constraints=tuple(getattr(world, "constraint_names", ())),
     )
 
 

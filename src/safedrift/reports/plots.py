@@ -14,7 +14,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from safedrift._check import FloatArray, IntArray
-from safedrift.reports.summary_text import episodes_label
+from safedrift.reports.summary_text import episodes_label, is_cost, reward_unit, utility_unit
 from safedrift.results.run import Run
 
 __all__ = [
@@ -97,7 +97,14 @@ def _pairs(
 
 
 def _of(run: Run, k: int) -> str:
-    return "" if run.manifest.sizes.K == 1 else f", constraint {k + 1}"
+    alone = run.manifest.sizes.K == 1 and run.manifest.constraints is None
+    return "" if alone else f", {run.constraint(k)}"
+
+
+def _common_unit(run: Run) -> str:
+    """The unit of all constraints, for a plot of all."""
+    units = {utility_unit(run, k) for k in range(run.manifest.sizes.K)}
+    return units.pop() if len(units) == 1 else "own unit of each"
 
 
 def events(run: Run) -> dict[str, IntArray]:
@@ -169,7 +176,11 @@ class Plot(NamedTuple):
 
 
 def all_plots(run: Run) -> Iterator[Plot]:
-    """Yield the plots of a page from top to bottom; without a model, only what was observed."""
+    """Yield the plots of a page from top to bottom; without a model, only what was observed.
+
+    In the world's own units, where it has them.
+    """
+    run = run.in_units
     if not run.truth.known:
         yield from observed_plots(run)
         return
@@ -206,7 +217,7 @@ def _regret(run: Run) -> Plot:
         "DR(n) = Σ_{m≤n} (V_r*[m] − V_r[π_m, m]), the reward lost so far against the best safe "
         "policy of each episode; its positive part is Σ_{m≤n} [V_r*[m] − V_r[π_m, m]]₊."
     )
-    return _plot(run, "Dynamic regret", "reward", caption, lines)
+    return _plot(run, "Dynamic regret", reward_unit(run), caption, lines)
 
 
 def _violation(run: Run) -> Plot:
@@ -215,7 +226,7 @@ def _violation(run: Run) -> Plot:
         "CV(n) = [Σ_{m≤n} (b_m − V_g[π_m, m])]₊, the utility missing so far, zero where the "
         "constraint is met in the long run; its positive part is Σ_{m≤n} [b_m − V_g[π_m, m]]₊."
     )
-    return _plot(run, "Long-run violation", "utility", caption, lines)
+    return _plot(run, "Long-run violation", _common_unit(run), caption, lines)
 
 
 def _each_regret(run: Run) -> Plot:
@@ -228,22 +239,30 @@ def _each_regret(run: Run) -> Plot:
         f"V_r*[m] − V_r[π_m, m], {label}, and the same of the uniform policy; at zero the learner "
         "is as good as the best safe policy; below zero it earns more than any safe policy can."
     )
-    return _plot(run, "Regret per episode", "reward", caption, lines)
+    return _plot(run, "Regret per episode", reward_unit(run), caption, lines)
 
 
 def _utility(run: Run, k: int) -> Plot:
     window, label = _smoothing(run)
+    sign = -1 if is_cost(run, k) else 1  # costs are kept as -cost
+    utility = sign * run.outcome.utility[:, k]
     lines = [
-        _line(run, run.outcome.utility[:, k], "each episode", SKY, opacity=0.5),
-        _line(run, trailing_mean(run.outcome.utility[:, k], window), label, BLUE),
-        _line(run, run.truth.baseline_utility[:, k], "uniform policy", GREY, "dash"),
-        _line(run, run.truth.thresholds[:, k], "threshold b", ORANGE, "dash"),
+        _line(run, utility, "each episode", SKY, opacity=0.5),
+        _line(run, trailing_mean(utility, window), label, BLUE),
+        _line(run, sign * run.truth.baseline_utility[:, k], "uniform policy", GREY, "dash"),
+        _line(run, sign * run.truth.thresholds[:, k], "threshold b", ORANGE, "dash"),
     ]
     caption = (
         "V_g[π_m, m], the expected utility of the policy played, and the threshold b_m that it "
         "must reach in the long run; an episode below the threshold is unsafe."
     )
-    return _plot(run, f"Utility and threshold{_of(run, k)}", "utility", caption, lines)
+    if is_cost(run, k):
+        caption = (
+            "The expected cost of the policy played, and the threshold b_m that it may not exceed "
+            "in the long run; an episode above the threshold is unsafe."
+        )
+    word = "Cost" if is_cost(run, k) else "Utility"
+    return _plot(run, f"{word} and threshold{_of(run, k)}", utility_unit(run, k), caption, lines)
 
 
 def _multipliers(run: Run) -> Plot:
@@ -323,21 +342,25 @@ def observed_plots(run: Run) -> Iterator[Plot]:
     """Yield the plots of observed sums, which are noisy."""
     window, label = _smoothing(run)
     line = _line(run, trailing_mean(run.outcome.reward, window), label, BLUE)
+    scaled = ", scaled to [0, 1] per step" if run.scale is None else ""
     caption = (
-        f"Sum of the rewards of an episode, scaled to [0, 1] per step, {label}. Without a model "
+        f"Sum of the rewards of an episode{scaled}, {label}. Without a model "
         "there is no optimum to compare it with."
     )
-    yield _plot(run, "Observed reward", "reward", caption, [line])
+    yield _plot(run, "Observed reward", reward_unit(run), caption, [line])
     for k in range(run.manifest.sizes.K):
+        sign = -1 if is_cost(run, k) else 1  # costs are kept as -cost
         lines = [
-            _line(run, trailing_mean(run.outcome.utility[:, k], window), label, BLUE),
-            _line(run, run.truth.thresholds[:, k], "threshold b", ORANGE, "dash"),
+            _line(run, trailing_mean(sign * run.outcome.utility[:, k], window), label, BLUE),
+            _line(run, sign * run.truth.thresholds[:, k], "threshold b", ORANGE, "dash"),
         ]
+        what, must = ("costs", "may not exceed") if is_cost(run, k) else ("utilities", "must reach")
         caption = (
-            f"Sum of the utilities of an episode, {label}, and the threshold b_m that its "
-            "expectation must reach in the long run."
+            f"Sum of the {what} of an episode, {label}, and the threshold b_m that its "
+            f"expectation {must} in the long run."
         )
-        yield _plot(run, f"Observed utility and threshold{_of(run, k)}", "utility", caption, lines)
+        title = f"Observed {'cost' if is_cost(run, k) else 'utility'} and threshold{_of(run, k)}"
+        yield _plot(run, title, utility_unit(run, k), caption, lines)
     K = run.manifest.sizes.K
     colours = (BLUE, ORANGE, GREEN, PURPLE, SKY)
     each = [(k, colours[k % len(colours)]) for k in range(K)]
@@ -346,7 +369,7 @@ def observed_plots(run: Run) -> Iterator[Plot]:
         "CV(n) = [Σ_{m≤n} (b_m − observed utility)]₊, the utility missing so far, zero where the "
         "constraint is met in the long run."
     )
-    yield _plot(run, "Observed long-run violation", "utility", caption, lines)
+    yield _plot(run, "Observed long-run violation", _common_unit(run), caption, lines)
     if "mu" in run.trace:
         mu = run.trace["mu"]
         lines = [_line(run, mu[:, k], "μ" + _of(run, k), colour) for k, colour in each]

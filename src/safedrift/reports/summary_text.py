@@ -10,7 +10,16 @@ import numpy as np
 from safedrift._check import FloatArray
 from safedrift.results.run import Run
 
-__all__ = ["configuration", "episodes_label", "flatten", "headline", "key_figures"]
+__all__ = [
+    "configuration",
+    "episodes_label",
+    "flatten",
+    "headline",
+    "is_cost",
+    "key_figures",
+    "reward_unit",
+    "utility_unit",
+]
 
 ROUNDING = 1e-9  # a shortfall up to this counts as zero
 
@@ -34,26 +43,27 @@ def headline(run: Run) -> str:
     if not run.truth.known:
         return (
             f"In {found['sizes']['M']:,} episodes {found['learner']} earned "
-            f"{_number(found['reward_per_episode'])} reward per episode, "
+            f"{_number(found['reward_per_episode'])} {reward_unit(run)} per episode, "
             f"{_number(found['last_tenth_reward_per_episode'])} in the last tenth of them. "
         ) + " ".join(_observed_verdict(run, k) for k in range(run.manifest.sizes.K))
     lost, uniform = found["dynamic_regret_per_episode"], found["uniform_regret_per_episode"]
     verb = "lost" if lost >= 0 else "gained"
     return (
         f"In {found['sizes']['M']:,} episodes {found['learner']} {verb} {_number(abs(lost))} "
-        "reward per episode against the best safe policy of each episode; "
+        f"{reward_unit(run)} per episode against the best safe policy of each episode; "
         f"the uniform policy {'loses' if uniform >= 0 else 'gains'} {_number(abs(uniform))}. "
     ) + " ".join(_verdict(run, k) for k in range(run.manifest.sizes.K))
 
 
 def _verdict(run: Run, k: int) -> str:
     """Return whether constraint `k` was met, in the long run and in single episodes."""
-    name = "The constraint" if run.manifest.sizes.K == 1 else f"Constraint {k + 1}"
+    name = _subject(run, k)
     violation, missed = run.summary()["violation_per_episode"][k], _missed(run)[k]
     single = f"missed in {_percent(missed)} of the {episodes_label(run)}"
     if violation > ROUNDING:
         by = _number(violation)
-        return f"{name} was missed in the long run, by {by} utility per episode, and {single}."
+        unit = utility_unit(run, k)
+        return f"{name} was missed in the long run, by {by} {unit} per episode, and {single}."
     if missed:
         return f"{name} was met in the long run, though {single}."
     return f"{name} was met in all {episodes_label(run)}."
@@ -61,15 +71,38 @@ def _verdict(run: Run, k: int) -> str:
 
 def _observed_verdict(run: Run, k: int) -> str:
     """Return whether the observed sums meet constraint `k`."""
-    name = "The constraint" if run.manifest.sizes.K == 1 else f"Constraint {k + 1}"
-    violation = run.summary()["violation_per_episode"][k]
-    utility, thresholds = run.outcome.utility[:, k], run.truth.thresholds[:, k]
-    got, required = _close(float(utility.mean()), float(thresholds.mean()))
+    found = run.summary()
+    violation = found["violation_per_episode"][k]
+    got, required = _close(found["utility_per_episode"][k], found["threshold_per_episode"][k])
     met = "met" if violation <= ROUNDING else "missed"
+    wanted = "allowed" if is_cost(run, k) else "required"
     return (
-        f"{name} was {met} in the long run: {got} utility per episode observed, "
-        f"{required} required."
+        f"{_subject(run, k)} was {met} in the long run: {got} {utility_unit(run, k)} per episode "
+        f"observed, {required} {wanted}."
     )
+
+
+def _subject(run: Run, k: int) -> str:
+    """A constraint as the first words of a sentence."""
+    if run.manifest.constraints is not None:
+        return f"The constraint “{run.constraint(k)}”"
+    return "The constraint" if run.manifest.sizes.K == 1 else f"Constraint {k + 1}"
+
+
+def reward_unit(run: Run) -> str:
+    """Return what rewards are counted in."""
+    return "reward" if run.scale is None else run.scale.reward_unit or "reward"
+
+
+def is_cost(run: Run, k: int) -> bool:
+    """Return whether constraint k is a cost in the world's own units."""
+    return run.scale is not None and run.scale.limits[k].at_most
+
+
+def utility_unit(run: Run, k: int) -> str:
+    """Return what constraint k is counted in."""
+    named = "" if run.scale is None else run.scale.limits[k].unit
+    return named or ("cost" if is_cost(run, k) else "utility")
 
 
 def _close(one: float, other: float) -> tuple[str, str]:
@@ -95,7 +128,7 @@ def key_figures(run: Run) -> list[tuple[str, str, str]]:
     """Return rows (figure, value, definition); with several constraints, one value for each."""
     found = run.summary()
     if not run.truth.known:
-        return _observed_figures(found)
+        return _observed_figures(run, found)
     rows = [
         ("Dynamic regret DR(M)", _number(found["dynamic_regret"]),
          "Σ_m (V_r*[m] − V_r[π_m, m]): reward lost against the best safe policy of each episode"),
@@ -117,6 +150,7 @@ def key_figures(run: Run) -> list[tuple[str, str, str]]:
          "share of the episodes with V_g[π_m, m] < b_m"),
         ("Smallest Slater gap", _number(found["smallest_slater_gap"]),
          "min_m max_π min_k (V_{g,k}[π, m] − b_{m,k}): largest slack in the tightest episode"),
+        *_constraint_figures(run, found),
         *_trace_figures(found),
     ]  # fmt: skip
     cost = found["discretisation"]
@@ -131,11 +165,25 @@ def key_figures(run: Run) -> list[tuple[str, str, str]]:
     return rows
 
 
-def _observed_figures(found: dict[str, Any]) -> list[tuple[str, str, str]]:
+def _constraint_figures(run: Run, found: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """A row for each constraint that has a name: its level, and what is required."""
+    if run.manifest.constraints is None:
+        return []
+    rows = []
+    for k, name in enumerate(run.manifest.constraints):
+        late, b = found["last_tenth_utility_per_episode"][k], found["threshold_per_episode"][k]
+        side = "at most" if is_cost(run, k) else "at least"
+        sentence = f"last tenth of the episodes; on average {side} {_number(b)} is required"
+        rows.append((f"“{name}”", f"{_number(late)} {utility_unit(run, k)}", sentence))
+    return rows
+
+
+def _observed_figures(run: Run, found: dict[str, Any]) -> list[tuple[str, str, str]]:
     """The rows that do not need a model."""
+    units = "scaled to [0, 1] per step" if run.scale is None else f"in {reward_unit(run)}"
     return [
         ("Observed reward per episode", _number(found["reward_per_episode"]),
-         "mean of the sums of rewards, scaled to [0, 1] per step"),
+         f"mean of the sums of rewards, {units}"),
         ("… last tenth", _number(found["last_tenth_reward_per_episode"]),
          "the same over the last tenth of the episodes"),
         ("Observed violation CV(M)", _number(found["violation"]),
@@ -143,6 +191,7 @@ def _observed_figures(found: dict[str, Any]) -> list[tuple[str, str, str]]:
         ("Violation per episode", _number(found["violation_per_episode"]), "CV(M) / M"),
         ("… last tenth", _number(found["last_tenth_shortfall_per_episode"]),
          "mean of b_m − observed utility over the last tenth; negative if above b"),
+        *_constraint_figures(run, found),
         *_trace_figures(found),
     ]  # fmt: skip
 

@@ -126,13 +126,23 @@ def _draw_price(figure: Any, description: Description) -> None:
     x = description.episodes
     shares = ", ".join(f"{share:.0%}" for share in description.binding)
     mu = np.where(np.isfinite(description.multipliers), description.multipliers, np.nan)
-    for k, column in enumerate(mu.T):
-        mu_axes.step(x, column, where="post", color=COLOURS[k % len(COLOURS)], label=f"{k + 1}")
+    for k, (column, share) in enumerate(zip(mu.T, description.binding, strict=True)):
+        label = f"{description.constraint(k)} ({share:.0%})"
+        mu_axes.step(x, column, where="post", color=COLOURS[k % len(COLOURS)], label=label)
     title = f"What safety costs: the constraint binds in {shares} of episodes"
+    if len(mu.T) > 1:
+        title = "What safety costs (and in how many episodes)"
     figure.suptitle(title, x=0.02, ha="left", fontsize=12)
     mu_axes.set_ylabel("μ*, reward\nper utility")
     if len(mu.T) > 1:
-        mu_axes.legend(title="constraint")
+        mu_axes.legend(
+            loc="lower left",
+            bbox_to_anchor=(0, 1),
+            ncols=len(mu.T),
+            handlelength=1.2,
+            columnspacing=1.2,
+            borderaxespad=0.1,
+        )
     gap_axes.step(x, description.gamma, where="post", color=BLACK)
     gap_axes.set_ylabel("Slater gap γ,\nutility")
     for ax in (mu_axes, gap_axes):

@@ -34,6 +34,7 @@ class Description:
     binding : (K,) share of the feasible episodes in which the constraint binds, μ* > 0
     budgets : B_P, B_r, B_g and B_b of all M episodes in the paper's norms; B_* (`star`) is NaN
         unless all episodes were solved and are feasible
+    constraints : names of the K constraints; empty if they have only numbers
     warnings : reasons why the world tests nothing, e.g. that the constraint never binds
     """
 
@@ -49,6 +50,7 @@ class Description:
     binding: FloatArray
     budgets: Budgets
     warnings: tuple[str, ...] = ()
+    constraints: tuple[str, ...] = ()
 
     @property
     def price(self) -> FloatArray:
@@ -71,23 +73,32 @@ class Description:
         plain: dict[str, Any] = {"name": self.name, "sizes": self.sizes._asdict()}
         plain |= {name: _plain(getattr(self, name).tolist()) for name in arrays}
         named = {f"B_{key}": _plain(value) for key, value in self.budgets._asdict().items()}
-        return plain | named | {"warnings": list(self.warnings)}
+        words = {"warnings": list(self.warnings), "constraints": list(self.constraints)}
+        return plain | named | words
+
+    def constraint(self, k: int) -> str:
+        """Return the name of constraint k, or its number from 1."""
+        return self.constraints[k] if self.constraints else f"{k + 1}"
 
     def rows(self) -> list[tuple[str, FloatArray]]:
         """Return the quantities that change over the episodes, (name, values (n,))."""
-        several = self.multipliers.shape[1] > 1
+        several = self.multipliers.shape[1] > 1 or self.constraints
         found = [("V_r*", self.value), ("free value", self.free_value), ("price", self.price)]
         for name, values in (("mu*", self.multipliers), ("threshold", self.thresholds)):
-            found += [(f"{name} {k + 1}" if several else name, v) for k, v in enumerate(values.T)]
+            found += [
+                (f"{name} {self.constraint(k)}" if several else name, v)
+                for k, v in enumerate(values.T)
+            ]
         return [*found, ("gamma", self.gamma)]
 
     def __str__(self) -> str:
         M, n = self.sizes.M, self.episodes.size
         sizes = ", ".join(f"{key} = {value:,}" for key, value in self.sizes._asdict().items())
         lines = [f"{self.name or 'a world'}: {sizes}; {n:,} of {M:,} episodes solved", ""]
-        lines.append(f"{'':<12}" + "".join(f"{head:>11}" for head in _HEADS))
+        wide = max(12, 1 + max(len(name) for name, _ in self.rows()))
+        lines.append(f"{'':<{wide}}" + "".join(f"{head:>11}" for head in _HEADS))
         for name, values in self.rows():
-            lines.append(f"{name:<12}" + "".join(f"{_short(x):>11}" for x in _figures(values)))
+            lines.append(f"{name:<{wide}}" + "".join(f"{_short(x):>11}" for x in _figures(values)))
         lines += ["", *self._sentences()]
         return "\n".join(lines)
 
@@ -98,7 +109,12 @@ class Description:
         star = f"B_* = {_short(B.star)}"
         if np.isnan(B.star):
             star = "B_* is known only when all episodes are solved"
-        told = [f"The constraint binds in {shares} of these episodes.", f"{known}; {star}."]
+        binds = f"The constraint binds in {shares} of these episodes."
+        if self.constraints:
+            each = zip(self.constraints, self.binding, strict=True)
+            shares = ", ".join(f"{name} in {share:.0%}" for name, share in each)
+            binds = f"Constraints bind: {shares} of these episodes."
+        told = [binds, f"{known}; {star}."]
         if not self.feasible.all():
             wrong = self.episodes[~self.feasible]
             told.append(f"No policy is safe in {wrong.size:,} of them, the first is {wrong[0]:,}.")

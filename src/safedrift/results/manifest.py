@@ -46,6 +46,8 @@ class Manifest(_Record):
     version : of safedrift
     problem, options : name of the problem and how it was built; None for a world of your own
     environment, reward_range : of a Gymnasium environment, else None
+    constraints : names of the K constraints, None where they have only numbers
+    scale : units of rewards and constraints (`Scale.record`), None where they are in [0, 1]
     noisy : whether observed rewards and utilities were random around their means
     measure_every : exact values of every n-th episode only
     discretisation : what changes on a grid twice as fine, for states that fill a box
@@ -57,6 +59,8 @@ class Manifest(_Record):
     options: dict[str, Any] = {}
     environment: str | None = None
     reward_range: list[float] | None = None
+    constraints: list[str] | None = None
+    scale: dict[str, Any] | None = None
     learner: LearnerRecord
     sizes: SizesRecord
     seed: int = Field(ge=0)

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from safedrift._check import FloatArray, IntArray
 from safedrift.results.manifest import Manifest
 from safedrift.results.truth import Outcome, Truth
+from safedrift.scale import Scale
 
 __all__ = ["Run", "run_method"]
 
@@ -125,6 +127,56 @@ class Run:
     def cumulative_baseline_regret(self) -> FloatArray:
         """DR of the uniform policy up to each measured episode (n,)."""
         return np.cumsum(self.baseline_regret * self.weights)
+
+    @cached_property
+    def scale(self) -> Scale | None:
+        """The world's units; None where rewards and utilities are in [0, 1] per step."""
+        plain = self.manifest.scale
+        return None if plain is None else Scale.from_record(plain)
+
+    @cached_property
+    def in_units(self) -> Run:
+        """The same run with values, thresholds and multipliers in the world's own units.
+
+        A cost that may be at most c is a utility -cost that must be at least -c: so regret,
+        shortfall and violation keep their meaning. The Slater gap and the drift stay scaled.
+        """
+        scale, H = self.scale, self.manifest.sizes.H
+        if scale is None:
+            return self
+        truth, outcome = self.truth, self.outcome
+        price = scale.reward_width / scale.widths
+        trace = dict(self.trace)
+        if "mu" in trace:
+            trace["mu"] = trace["mu"] * price
+        seen = outcome.observed
+        converted = replace(
+            self,
+            truth=replace(
+                truth,
+                thresholds=scale.signed_sums(truth.thresholds, H),
+                optimal_reward=scale.reward_sum(truth.optimal_reward, H),
+                optimal_mu=truth.optimal_mu * price,
+                baseline_reward=scale.reward_sum(truth.baseline_reward, H),
+                baseline_utility=scale.signed_sums(truth.baseline_utility, H),
+            ),
+            outcome=replace(
+                outcome,
+                reward=scale.reward_sum(outcome.reward, H),
+                utility=scale.signed_sums(outcome.utility, H),
+                observed=np.column_stack(
+                    (scale.reward_sum(seen[:, 0], H), scale.signed_sums(seen[:, 1:], H))
+                ),
+            ),
+            trace=trace,
+        )
+        converted.__dict__["in_units"] = converted  # once is enough
+        return converted
+
+    def constraint(self, k: int) -> str:
+        """Return what constraint k is called: its name, or "constraint 1", "constraint 2", ..."""
+        names = self.manifest.constraints
+        return f"constraint {k + 1}" if names is None else names[k]
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """Return every stored array by name; those of the trace as "trace.NAME"."""

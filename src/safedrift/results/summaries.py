@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from safedrift._check import FloatArray
 from safedrift.results.run import Run, run_method
 
 __all__ = ["notes", "summary"]
@@ -24,9 +25,15 @@ _NEED_TRUTH = (
 
 @run_method("summary")
 def summary(run: Run) -> dict[str, Any]:
-    """Return the numbers a reader asks for first, as plain data."""
+    """Return the numbers a reader asks for first, as plain data, in the world's own units.
+
+    What concerns constraints is a list, in the order of "constraints" where they have names. The
+    Slater gap and the learner's trace are scaled to [0, 1] per step.
+    """
+    given, run = run, run.in_units
     manifest, truth, outcome = run.manifest, run.truth, run.outcome
     M = manifest.sizes.M
+    levels = np.ones(manifest.sizes.K) if run.scale is None else run.scale.signs
     last = last_tenth(run)
     found = {
         "problem": manifest.problem,
@@ -34,6 +41,8 @@ def summary(run: Run) -> dict[str, Any]:
         "settings": manifest.learner.settings,
         "seed": manifest.seed,
         "sizes": manifest.sizes.model_dump(),
+        "constraints": manifest.constraints,
+        "scale": manifest.scale,
         "truth_known": truth.known,
         "reward_per_episode": float(np.cumsum(outcome.reward * run.weights)[-1] / M),
         "last_tenth_reward_per_episode": float(outcome.reward[last].mean()),
@@ -42,6 +51,9 @@ def summary(run: Run) -> dict[str, Any]:
         "positive_regret_per_episode": float(run.positive_regret[-1] / M),
         "uniform_regret_per_episode": float(run.cumulative_baseline_regret[-1] / M),
         "last_tenth_regret_per_episode": float(run.regret[last].mean()),
+        "utility_per_episode": (levels * _mean(outcome.utility, run.weights)).tolist(),
+        "last_tenth_utility_per_episode": (levels * outcome.utility[last].mean(axis=0)).tolist(),
+        "threshold_per_episode": (levels * _mean(truth.thresholds, run.weights)).tolist(),
         "violation": run.violation[-1].tolist(),
         "violation_per_episode": (run.violation[-1] / M).tolist(),
         "positive_violation_per_episode": (run.positive_violation[-1] / M).tolist(),
@@ -49,10 +61,10 @@ def summary(run: Run) -> dict[str, Any]:
         "smallest_slater_gap": float(truth.gamma.min()),
         "last_tenth_trace": {
             name: np.asarray(values[last].mean(axis=0)).tolist()
-            for name, values in run.trace.items()
+            for name, values in given.trace.items()
         },
         "discretisation": manifest.discretisation,
-        "notes": notes(run),
+        "notes": notes(given),
     }
     return found if truth.known else found | dict.fromkeys(_NEED_TRUTH)
 
@@ -96,6 +108,11 @@ def notes(run: Run) -> list[str]:
 def last_tenth(run: Run) -> slice:
     """Return the last tenth of the measured episodes."""
     return slice(-max(1, run.episodes.size // 10), None)
+
+
+def _mean(values: FloatArray, weights: FloatArray) -> FloatArray:
+    """Mean (K,) over episodes of values (n, K)."""
+    return np.asarray(np.cumsum(values * weights[:, None], axis=0)[-1] / weights.sum())
 
 
 def _entry(settings: dict[str, Any], group: str, name: str) -> Any:
