@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from safedrift import _check
+from safedrift.learners import adaptive_planner
 from safedrift.learners.protocol import Learner, Problem
 from safedrift.learners.rivals import (
     bisection,
@@ -35,6 +36,7 @@ __all__ = ["LEARNERS", "documentation", "make", "options"]
 
 LEARNERS: dict[str, ModuleType] = {
     "uniform": fixed,
+    "adaptive-planner": adaptive_planner,
     "propd-ppo": propd_ppo,
     "certainty-equivalence": certainty_equivalence,
     "opt-cmdp": opt_cmdp,

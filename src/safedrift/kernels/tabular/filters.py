@@ -1,0 +1,352 @@
+"""Filters that differ in how fast they believe the world moves, scored by what they predict.
+
+For the transitions, the reward and each utility: experts (k, l), a drift rate κ_k times a strength
+ω_l of pooling over steps. Of every pair (h, s, a) an expert keeps an effective number of
+observations n and a mean (of successors: counts), and of every pair (s, a) the same for all steps
+together. On a visit Δ episodes after the last one
+
+    1/n ← 1/n + κ_k Δ                             a mean that moves like a random walk
+    prediction (n mean + w pooled)/(n + w),       w = min(ω_l, n_pooled); ω = ∞: pooled only
+    n ← n + 1,  mean ← mean + (x - mean)/n
+
+and the expert pays minus the logarithm of the probability that it gave to what was seen:
+
+    successors       (count + w pooled share + 1/(2S))/(n + w + 1/2)
+    only 0 and 1     p = (n mean + 1/2)/(n + 1)
+    other signals    normal, variance v (1 + 1/n), v the expert's own mean squared error
+
+Weights of the experts follow the fixed-share rule (Herbster and Warmuth 1998).
+
+Alarms. For k < j and the l of the heaviest expert, C = max(0, C + loss_k - loss_j). Where filter k
+is right, e^C is at most a sum of martingales that start at 1 in each episode; so in n episodes C
+passes a limit c with probability at most n e^-c (Ville's inequality). When it does, filter k is
+wrong: it takes over the state of filter j in all pairs visited since C was last 0, and trusts what
+it knows of all others less: n ← n/(1 + √(J n))², where J estimates the squared jump in units of v.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from safedrift.kernels.elementary import exp_of, log_of
+from safedrift.kernels.types import FloatArray, IndexArray, jit_inline, jit_part
+
+SHARE = 1e-4  # of the weight that is spread over all experts after each episode
+PRIOR = 0.5  # observations that all successors together are given in advance
+SPREAD = 0.1  # variance of means between pairs, before anything is known
+MOST = 30.0  # nats by which an expert may fall behind the best in one episode
+FLOOR, LEAST = 1e-6, 1e-7  # of v, and of the variance of a prediction
+TINY = 1e-150
+
+
+class Grid(NamedTuple):
+    """Drift rates and pooling strengths."""
+
+    kappa: FloatArray  # (k,) per episode
+    omega: FloatArray  # (l,) the last may be infinite
+
+
+class Cells(NamedTuple):
+    """What is known of pairs: of (h, s, a), or of (s, a) for all steps together."""
+
+    index: IndexArray  # (pairs,) number of a pair's cell, or -1
+    used: NDArray[np.int64]  # (2,) cells and edges in use
+    key: NDArray[np.int64]  # (cap,) pair of a cell
+    last: NDArray[np.int64]  # (cap,) episode of the last visit
+    last_move: NDArray[np.int64]  # (cap,) of the last visit whose successor was seen
+    n: FloatArray  # (cap, kP) transitions: effective observations, and ...
+    scale: FloatArray  # (cap, kP) ... what stored counts are to be multiplied by
+    head: IndexArray  # (cap,) first edge, or -1
+    signal: FloatArray  # (cap, C, kS, 2) signals: effective observations and mean
+    edge_next: IndexArray  # (edges,) next edge of the same cell, or -1
+    edge_state: IndexArray  # (edges,) successor
+    edge_count: FloatArray  # (edges, kP)
+
+
+class Experts(NamedTuple):
+    """Weights and alarms of the experts of one quantity."""
+
+    weight: FloatArray  # (k, l)
+    v: FloatArray  # (k, l) mean squared error of predictions
+    seen: FloatArray  # (1,) observations so far
+    C: FloatArray  # (k, k)
+    since: NDArray[np.int64]  # (k, k) first episode after C was 0
+    excess: FloatArray  # (k, k, 2) excess squared error since then, and observations
+    loss: FloatArray  # (k, l) of this episode
+    product: FloatArray  # (k, l) probabilities, or variances, not yet in `loss`
+    square: FloatArray  # (k, l) squared errors of this episode
+
+
+# ---------------------------------------------------------------- pairs
+
+
+@jit_inline
+def cell_of(cells, pair, m):
+    """Return the number of a pair's cell, a new one if need be."""
+    c = cells.index[pair]
+    if c >= 0:
+        return np.int64(c)
+    c = np.int32(cells.used[0])
+    cells.used[0] += 1
+    cells.index[pair] = c
+    cells.key[c] = pair
+    cells.last[c] = m
+    cells.last_move[c] = m
+    cells.head[c] = -1
+    for k in range(cells.n.shape[1]):
+        cells.n[c, k] = 0.0
+        cells.scale[c, k] = 1.0
+    for i in range(cells.signal.shape[1]):
+        for k in range(cells.signal.shape[2]):
+            cells.signal[c, i, k, 0] = 0.0
+            cells.signal[c, i, k, 1] = 0.0
+    return np.int64(c)
+
+
+@jit_inline
+def edge_of(cells, c, state):
+    """Return the number of the edge from cell c to a successor, a new one if need be."""
+    e = cells.head[c]
+    while e >= 0:
+        if cells.edge_state[e] == state:
+            return np.int64(e)
+        e = cells.edge_next[e]
+    e = np.int32(cells.used[1])
+    cells.used[1] += 1
+    cells.edge_state[e] = state
+    cells.edge_next[e] = cells.head[c]
+    cells.head[c] = e
+    for k in range(cells.edge_count.shape[1]):
+        cells.edge_count[e, k] = 0.0
+    return np.int64(e)
+
+
+@jit_inline
+def age_transitions(cells, c, m, kappa):
+    """Let the effective observations of cell c shrink to episode m."""
+    passed = float(m - cells.last_move[c])
+    cells.last_move[c] = m
+    if passed > 0.0:
+        for k in range(kappa.size):
+            if kappa[k] > 0.0 and cells.n[c, k] > 0.0:
+                factor = 1.0 / (1.0 + kappa[k] * cells.n[c, k] * passed)
+                shrink(cells, c, k, factor)
+
+
+@jit_inline
+def shrink(cells, c, k, factor):
+    """Multiply all counts of filter k in cell c."""
+    cells.n[c, k] *= factor
+    cells.scale[c, k] *= factor
+    if cells.scale[c, k] < 1e-100:
+        e = cells.head[c]
+        while e >= 0:
+            cells.edge_count[e, k] *= cells.scale[c, k]
+            e = cells.edge_next[e]
+        cells.scale[c, k] = 1.0
+
+
+@jit_inline
+def age_signals(cells, c, m, kappa):
+    """Let the effective observations of signals in cell c shrink to episode m."""
+    passed = float(m - cells.last[c])
+    cells.last[c] = m
+    if passed > 0.0:
+        for i in range(cells.signal.shape[1]):
+            for k in range(kappa.size):
+                n = cells.signal[c, i, k, 0]
+                cells.signal[c, i, k, 0] = n / (1.0 + kappa[k] * n * passed)
+
+
+# ---------------------------------------------------------------- predictions
+
+
+@jit_inline
+def blend(n, n_pooled, omega):
+    """Effective observations of the pair itself and of the pooled pair in a prediction."""
+    if omega == np.inf:
+        return 0.0, n_pooled
+    return n, min(omega, n_pooled)
+
+
+@jit_part
+def see_successor(own, pooled, c, p, state, S, experts, grid):
+    """Score the experts on a successor, then count it."""
+    e, f = edge_of(own, c, state), edge_of(pooled, p, state)
+    experts.seen[0] += 1.0
+    for k in range(grid.kappa.size):
+        n, N = own.n[c, k], pooled.n[p, k]
+        count = own.edge_count[e, k] * own.scale[c, k]
+        share = pooled.edge_count[f, k] * pooled.scale[p, k] / N if N > 0.0 else 0.0
+        for l in range(grid.omega.size):
+            a, b = blend(n, N, grid.omega[l])
+            top = (count if a > 0.0 else 0.0) + b * share
+            q = (top + PRIOR / S) / (a + b + PRIOR)
+            pay(experts, k, l, q)
+            experts.square[k, l] += (1.0 - q) * (1.0 - q)
+        own.n[c, k] += 1.0
+        own.edge_count[e, k] += 1.0 / own.scale[c, k]
+        pooled.n[p, k] += 1.0
+        pooled.edge_count[f, k] += 1.0 / pooled.scale[p, k]
+
+
+@jit_inline
+def pay(experts, k, l, q):
+    """Charge expert (k, l) for an observation that it gave probability q."""
+    experts.product[k, l] *= q
+    if experts.product[k, l] < TINY:
+        experts.loss[k, l] -= log_of(experts.product[k, l])
+        experts.product[k, l] = 1.0
+
+
+@jit_part
+def see_signal(own, pooled, c, p, i, x, binary, experts, grid):
+    """Score the experts on an observed signal number i, then average it in."""
+    experts.seen[0] += 1.0
+    rate = max(1.0 / (experts.seen[0] + 1.0), 1e-3)
+    for k in range(grid.kappa.size):
+        n, mean = own.signal[c, i, k, 0], own.signal[c, i, k, 1]
+        N, pooled_mean = pooled.signal[p, i, k, 0], pooled.signal[p, i, k, 1]
+        for l in range(grid.omega.size):
+            a, b = blend(n, N, grid.omega[l])
+            total = a + b
+            guess = (a * mean + b * pooled_mean) / total if total > 0.0 else 0.5
+            error = (x - guess) * (x - guess)
+            v = experts.v[k, l]
+            variance = v + SPREAD
+            if total > 0.0:
+                variance = max(min(v * (1.0 + 1.0 / total), variance), LEAST)
+            if binary:
+                q = (total * guess + 0.5) / (total + 1.0)
+                pay(experts, k, l, q if x == 1.0 else 1.0 - q)
+            else:
+                experts.loss[k, l] += 0.5 * error / variance
+                experts.product[k, l] *= variance
+                if experts.product[k, l] < TINY:
+                    experts.loss[k, l] += 0.5 * log_of(experts.product[k, l])
+                    experts.product[k, l] = 1.0
+            experts.square[k, l] += error
+            experts.v[k, l] = max(v + (error * v / variance - v) * rate, FLOOR)
+        own.signal[c, i, k, 0] = n + 1.0
+        own.signal[c, i, k, 1] = mean + (x - mean) / (n + 1.0)
+        pooled.signal[p, i, k, 0] = N + 1.0
+        pooled.signal[p, i, k, 1] = pooled_mean + (x - pooled_mean) / (N + 1.0)
+
+
+# ---------------------------------------------------------------- after an episode
+
+
+@jit_part
+def heaviest(weight):
+    """Number k * (pooling strengths) + l of the heaviest expert."""
+    best, found = -1.0, 0
+    for k in range(weight.shape[0]):
+        for l in range(weight.shape[1]):
+            if weight[k, l] > best:
+                best, found = weight[k, l], k * weight.shape[1] + l
+    return found
+
+
+@jit_part
+def settle(experts, sign, observations, m):
+    """Turn the episode's losses into weights and alarm statistics; clears them.
+
+    `sign` is -1 where `product` holds probabilities, 1/2 where it holds variances.
+    """
+    kk, ll = experts.weight.shape
+    best = np.inf
+    for k in range(kk):
+        for l in range(ll):
+            experts.loss[k, l] += sign * log_of(experts.product[k, l])
+            best = min(best, experts.loss[k, l])
+    for k in range(kk):
+        for l in range(ll):
+            experts.loss[k, l] = min(experts.loss[k, l] - best, MOST)
+    l = heaviest(experts.weight) % ll
+    for k in range(kk):
+        for j in range(k + 1, kk):
+            C = experts.C[k, j] + experts.loss[k, l] - experts.loss[j, l]
+            if C > 0.0:
+                experts.C[k, j] = C
+                experts.excess[k, j, 0] += experts.square[k, l] - experts.square[j, l]
+                experts.excess[k, j, 1] += observations
+            else:
+                experts.C[k, j] = 0.0
+                experts.excess[k, j, 0] = 0.0
+                experts.excess[k, j, 1] = 0.0
+                experts.since[k, j] = m + 1
+    total = 0.0
+    for k in range(kk):
+        for l in range(ll):
+            experts.weight[k, l] *= exp_of(-experts.loss[k, l])
+            total += experts.weight[k, l]
+    for k in range(kk):
+        for l in range(ll):
+            share = (1.0 - SHARE) * experts.weight[k, l] / total + SHARE / (kk * ll)
+            experts.weight[k, l] = share
+            experts.loss[k, l] = 0.0
+            experts.product[k, l] = 1.0
+            experts.square[k, l] = 0.0
+
+
+@jit_part
+def alarmed(experts, k, limit):
+    """Return the filter j whose lead over k is largest and above the limit, or -1."""
+    found, largest = -1, limit
+    for j in range(k + 1, experts.C.shape[0]):
+        if experts.C[k, j] > largest:
+            found, largest = j, experts.C[k, j]
+    return found
+
+
+@jit_part
+def jump(experts, k, j, times, over):
+    """Estimated squared jump that filter k missed and filter j followed."""
+    excess, observations = experts.excess[k, j, 0], experts.excess[k, j, 1]
+    return times * max(excess / max(observations, 1.0), 0.0) / over
+
+
+@jit_part
+def correct_transitions(cells, k, j, since, J):
+    """Let filter k take over what filter j knows of visited pairs, and doubt all others."""
+    for c in range(cells.used[0]):
+        if cells.last_move[c] >= since:
+            cells.n[c, k] = cells.n[c, j]
+            cells.scale[c, k] = cells.scale[c, j]
+            e = cells.head[c]
+            while e >= 0:
+                cells.edge_count[e, k] = cells.edge_count[e, j]
+                e = cells.edge_next[e]
+        elif cells.n[c, k] > 0.0:
+            n = cells.n[c, k]
+            root = 1.0 + np.sqrt(J * n)
+            shrink(cells, c, k, min(n / (root * root), cells.n[c, j]) / n)
+
+
+@jit_part
+def correct_signals(cells, i, k, j, since, J):
+    """`correct_transitions` for signal number i."""
+    for c in range(cells.used[0]):
+        if cells.last[c] >= since:
+            cells.signal[c, i, k, 0] = cells.signal[c, i, j, 0]
+            cells.signal[c, i, k, 1] = cells.signal[c, i, j, 1]
+        else:
+            n = cells.signal[c, i, k, 0]
+            root = 1.0 + np.sqrt(J * n)
+            cells.signal[c, i, k, 0] = n / (root * root)
+
+
+@jit_part
+def clear_alarm(experts, k, j, m):
+    """Give filter k a new chance: the weight of j, and statistics that start again."""
+    kk, ll = experts.weight.shape
+    for l in range(ll):
+        experts.weight[k, l] = max(experts.weight[k, l], experts.weight[j, l])
+    for i in range(k + 1, kk):
+        experts.C[k, i] = 0.0
+        experts.excess[k, i, 0] = 0.0
+        experts.excess[k, i, 1] = 0.0
+        experts.since[k, i] = m + 1
