@@ -183,7 +183,7 @@ def _make_memory(H: int, S: int, A: int, K: int, numbers: Settings) -> Memory:
     return Memory(
         _cells(H * S * A, C, kP, kS),
         _cells(S * A, C, kP, kS),
-        _experts(kP, ll),
+        _experts(kP, ll, 0.5 / S),
         tuple(_experts(kS, ll) for _ in range(C)),
         np.ones(C, bool),
         np.zeros(C),
@@ -245,10 +245,10 @@ def _longer(array: NDArray[Any], size: int) -> NDArray[Any]:
     return longer
 
 
-def _experts(kk: int, ll: int) -> Experts:
+def _experts(kk: int, ll: int, v: float = 0.1) -> Experts:
     return Experts(
         np.full((kk, ll), 1 / (kk * ll)),
-        np.full((kk, ll), 0.1),
+        np.full((kk, ll), v),
         np.zeros(1),
         np.zeros((kk, kk)),
         np.zeros((kk, kk), np.int64),

@@ -177,15 +177,20 @@ def see_successor(own, pooled, c, p, state, S, experts, grid):
     """Score the experts on a successor, then count it."""
     e, f = edge_of(own, c, state), edge_of(pooled, p, state)
     experts.seen[0] += 1.0
+    rate = 0.5 / np.sqrt(1.0 + 0.02 * experts.seen[0])
     for k in range(grid.kappa.size):
         n, N = own.n[c, k], pooled.n[p, k]
         count = own.edge_count[e, k] * own.scale[c, k]
         share = pooled.edge_count[f, k] * pooled.scale[p, k] / N if N > 0.0 else 0.0
         for l in range(grid.omega.size):
             a, b = blend(n, N, grid.omega[l])
-            top = (count if a > 0.0 else 0.0) + b * share
-            q = (top + PRIOR / S) / (a + b + PRIOR)
+            prior = experts.v[k, l]
+            top = (count if a > 0.0 else 0.0) + b * share + prior
+            total = a + b + S * prior
+            q = top / total
             pay(experts, k, l, q)
+            prior *= 1.0 + rate * (prior / top - S * prior / total)
+            experts.v[k, l] = min(max(prior, 0.05 / S), 2.0)
             experts.square[k, l] += (1.0 - q) * (1.0 - q)
         own.n[c, k] += 1.0
         own.edge_count[e, k] += 1.0 / own.scale[c, k]
