@@ -24,9 +24,21 @@ from safedrift.planning.episodes import make_answers, make_ends
 
 __all__ = ["build"]
 
-MOVE_RATES = (0.0, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
-SIGNAL_RATES = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e4)
-POOLING = (0.0, 3.0, 30.0, np.inf)
+# Drift rates κ and powers, slow to fast where they can be compared.
+MOVE_RATES = ((0.0, 1.0), (1e-6, 1.0), (1e-4, 1.0), (1e-2, 1.0), (1e-11, 2.0), (1e-9, 2.0), (1e-7, 2.0))
+SIGNAL_RATES = (
+    (0.0, 1.0),
+    (1e-5, 1.0),
+    (1e-4, 1.0),
+    (1e-3, 1.0),
+    (1e-2, 1.0),
+    (1.0, 1.0),
+    (1e-9, 2.0),
+    (1e-7, 2.0),
+    (1e-5, 2.0),
+    (1e-3, 2.0),
+)
+POOLING = (0.0, 10.0, np.inf)
 
 
 class AdaptivePlanner:
@@ -36,8 +48,8 @@ class AdaptivePlanner:
         self.setup, self.name, self.options = setup, "adaptive-planner", options
         _, H, S, A, K = setup.sizes
         o = options
-        moves = Grid(np.array(o["move_rates"]), np.array(o["pooling"]))
-        signals = Grid(np.array(o["signal_rates"]), np.array(o["pooling"]))
+        moves = Grid(*np.array(o["move_rates"]).T.copy(), np.array(o["pooling"]))
+        signals = Grid(*np.array(o["signal_rates"]).T.copy(), np.array(o["pooling"]))
         pairs = [len(g.kappa) * (len(g.kappa) - 1) / 2 for g in (moves, signals)]
         self.numbers = Settings(
             moves,
@@ -47,10 +59,9 @@ class AdaptivePlanner:
             o["reward_bonus"],
             o["utility_bonus"],
             o["visit_bonus"],
-            o["pace"],
-            o["fade"],
             o["growth"],
-            o["range_bonus"],
+            o["pays"],
+            np.array([0.1, 15.0]),
         )
         self.memory = _make_memory(H, S, A, K, self.numbers)
         self._work = None
@@ -132,6 +143,10 @@ class AdaptivePlanner:
             np.zeros((1 + K, H, N, A)),
             np.full(S, -1, np.int32),
             np.zeros((A, 2 * (1 + K) + 1)),
+            np.zeros((2, kernel.CHOSEN)),
+            np.zeros((2, 2, N)),
+            np.zeros(A),
+            np.zeros(1 + K),
             np.zeros((2 + K, kernel.CHOSEN, 3)),
         )
         tables = TableArrays(
@@ -192,16 +207,19 @@ def _make_memory(H: int, S: int, A: int, K: int, numbers: Settings) -> Memory:
             np.zeros(1, np.int64),
             np.ones(1, np.int64),
             np.zeros(1, np.int64),
+            np.ones(1),
+            np.ones(1),
             np.zeros((1 + C, max(kP, kS)), np.int64),
         ),
         Plan(
             np.full((H, S), -1, np.int32),
             np.zeros(H, np.int64),
             np.zeros((H, S), np.int32),
-            np.zeros((H, S, A)),
+            np.full((H, S, A), 1 / A),
             np.zeros((C, H, S)),
             np.zeros((C, H, S)),
             np.zeros(K),
+            np.ones(1),
             np.full(6, -1, np.int64),
         ),
     )
@@ -262,15 +280,13 @@ def _experts(kk: int, ll: int, v: float = 0.1) -> Experts:
 def build(
     world: Problem,
     *,
-    replan_every: int = 10,
+    replan_every: int = 25,
     false_alarms: float = 1e-5,
     reward_bonus: float = 0.5,
     utility_bonus: float = 0.15,
     visit_bonus: float = 0.02,
-    pace: float = 10.0,
-    fade: float = 1.0,
-    growth: float = 0.3,
-    range_bonus: float = 0.05,
+    growth: float = 0.1,
+    pays: float = 0.001,
     move_rates=MOVE_RATES,
     signal_rates=SIGNAL_RATES,
     pooling=POOLING,
@@ -282,10 +298,8 @@ def build(
         "reward_bonus": reward_bonus,
         "utility_bonus": utility_bonus,
         "visit_bonus": visit_bonus,
-        "pace": pace,
-        "fade": fade,
         "growth": growth,
-        "range_bonus": range_bonus,
+        "pays": pays,
         "move_rates": list(move_rates),
         "signal_rates": list(signal_rates),
         "pooling": list(pooling),

@@ -28,6 +28,7 @@ from safedrift.kernels.tabular.filters import (
     clear_alarm,
     correct_signals,
     correct_transitions,
+    growth_of,
     heaviest,
     jump,
     see_signal,
@@ -38,6 +39,7 @@ from safedrift.kernels.types import FloatArray, IndexArray, TableArrays, jit, ji
 
 CHOSEN = 3  # experts that a model averages at most, ...
 MOST_MU = 10.0  # multiplier that bonuses and the next plan start from, at most
+HOPE, MOST_HOPE = 1.5, 20.0
 WEIGHT = 0.05  # ... each with at least this share of the heaviest one's weight
 
 
@@ -47,6 +49,8 @@ class Clock(NamedTuple):
     episode: NDArray[np.int64]  # (1,) episodes finished
     next_plan: NDArray[np.int64]  # (1,) episode before which to plan
     last_alarm: NDArray[np.int64]  # (1,) episode after which planning experts were alarmed last
+    tokens: FloatArray  # (1,)
+    wait: FloatArray  # (1,)
     alarms: NDArray[np.int64]  # (1+C, kk) alarms per quantity and filter
 
 
@@ -56,10 +60,11 @@ class Plan(NamedTuple):
     local: IndexArray  # (H, S) number of a state at step h in the model, or -1
     count: NDArray[np.int64]  # (H,) states at each step
     reach: IndexArray  # (H, cap) which they are
-    policy: FloatArray  # (H, cap, A)
+    policy: FloatArray  # (H, S, A); uniform where nothing was planned
     values: FloatArray  # (1+K, H, S) V_r and V_g
     spread: FloatArray  # (1+K, H, S) as `values`, of V_r + mu V_g and V_g, the largest lately
     mu: FloatArray  # (K,)
+    hope: FloatArray  # (1,) factor of the utilities' bonuses: more than 1 while no policy looks safe
     known: NDArray[np.int64]  # (6,) what `reach` was written for, and entries and states it needs
 
 
@@ -87,10 +92,9 @@ class Settings(NamedTuple):
     reward_bonus: float
     utility_bonus: float
     visit_bonus: float
-    pace: float  # episodes since the last alarm over episodes between two plans
-    fade: float  # share by which the largest values lately shrink with each plan
     growth: float
-    range_bonus: float
+    pays: float  # value per step that a plan should bring; plans are made the more often, the more
+    tokens: FloatArray  # (2,) plans at alarms per episode, and at once, at most
 
 
 class Model(NamedTuple):
@@ -103,6 +107,10 @@ class Model(NamedTuple):
     means: FloatArray  # (1+K, H, N, A) without
     place: IndexArray  # (S,) scratch, all -1
     row: FloatArray  # (A, 2(1+K) + 1) scratch: moments of values, and n
+    factor: FloatArray  # (2, CHOSEN) scratch
+    worth: FloatArray  # (2, 2, N) scratch
+    best: FloatArray  # (A,) scratch
+    sums: FloatArray  # (1+K,) scratch
     chosen: FloatArray  # (1+C, CHOSEN, 3) k, l and weight of experts, quantity by quantity
 
 
@@ -177,13 +185,10 @@ def show(memory, e, trace):
 def act(plan, h, s, u):
     """Draw an action; states outside the plan have the uniform policy."""
     A = plan.policy.shape[2]
-    i = plan.local[h, s]
-    if i < 0:
-        return min(np.int64(u * A), A - 1)
     below, last = 0.0, 0
     for a in range(A):
-        if plan.policy[h, i, a] > 0.0:
-            below += plan.policy[h, i, a]
+        if plan.policy[h, s, a] > 0.0:
+            below += plan.policy[h, s, a]
             last = a
             if u < below:
                 break
@@ -197,8 +202,7 @@ def write_policy(plan, out):
     for h in range(H):
         for s in range(S):
             for a in range(A):
-                i = plan.local[h, s]
-                out[h, s, a] = plan.policy[h, i, a] if i >= 0 else 1.0 / A
+                out[h, s, a] = plan.policy[h, s, a]
 
 
 # ---------------------------------------------------------------- learning
@@ -215,8 +219,8 @@ def learn(states, actions, signals, settings, memory):
     for h in range(H):
         pair = states[h] * A + actions[h]
         c, p = cell_of(own, h * S * A + pair, m), cell_of(pooled, pair, m)
-        age_signals(own, c, m, settings.signals.kappa)
-        age_signals(pooled, p, m, settings.signals.kappa)
+        age_signals(own, c, m, settings.signals)
+        age_signals(pooled, p, m, settings.signals)
         memory.seen[0] += 1.0
         rate = max(1.0 / memory.seen[0], 1e-4)
         for i in range(C):
@@ -227,20 +231,24 @@ def learn(states, actions, signals, settings, memory):
             see_signal(own, pooled, c, p, i, x, memory.binary[i], memory.signals[i], settings.signals)
             memory.mean[i] += (x - memory.mean[i]) * rate
         if h + 1 < H:
-            age_transitions(own, c, m, settings.moves.kappa)
-            age_transitions(pooled, p, m, settings.moves.kappa)
+            age_transitions(own, c, m, settings.moves)
+            age_transitions(pooled, p, m, settings.moves)
             see_successor(own, pooled, c, p, states[h + 1], S, memory.moves, settings.moves)
     urgent = False
     if H > 1:
-        settle(memory.moves, -1.0, H - 1.0, m)
+        settle(memory.moves, settings.moves, -1.0, H - 1.0, m)
         urgent |= answer_alarms_of_moves(memory, settings, m)
     for i in range(C):
-        settle(memory.signals[i], -1.0 if memory.binary[i] else 0.5, float(H), m)
+        settle(memory.signals[i], settings.signals, -1.0 if memory.binary[i] else 0.5, float(H), m)
         urgent |= answer_alarms_of_signals(memory, settings, i, m)
     memory.clock.episode[0] = m + 1
+    tokens = memory.clock.tokens
+    tokens[0] = min(tokens[0] + settings.tokens[0], settings.tokens[1])
     if urgent:
         memory.clock.last_alarm[0] = m + 1
-        memory.clock.next_plan[0] = m + 1
+        if tokens[0] >= 1.0 and memory.clock.next_plan[0] > m + 1:
+            tokens[0] -= 1.0
+            memory.clock.next_plan[0] = m + 1
 
 
 @jit_part
@@ -333,11 +341,17 @@ def plan(memory, settings, work, one, several, thresholds):
         tables.initial_states[i] = memory.plan.local[0, work.support[i]]
     for k in range(K):
         tables.thresholds[0, k] = thresholds[k]
-    solve(tables, work, one, several, memory.plan.mu)
-    take_policy(memory, settings, model, work.policies[0])
+    feasible = solve(tables, work, one, several, memory.plan.mu)
+    hope = memory.plan.hope
+    hope[0] = max(hope[0] / HOPE, 1.0) if feasible else min(hope[0] * HOPE, MOST_HOPE)
+    gain = take_policy(memory, settings, model, work.policies[0], work)
     m = clock.episode[0]
-    wait = min(max((m - clock.last_alarm[0]) / settings.pace, 1.0), settings.every)
-    clock.next_plan[0] = m + np.int64(wait)
+    H = model.means.shape[1]
+    pays = settings.pays * H
+    factor = np.sqrt(pays / max(gain, 1e-12))
+    clock.wait[0] *= min(max(factor, 0.5), 1.5)
+    clock.wait[0] = min(max(clock.wait[0], 1.0), settings.every)
+    clock.next_plan[0] = m + np.int64(clock.wait[0])
     return True
 
 
@@ -356,8 +370,8 @@ def solve(tables, work, one, several, mu):
             work.ends,
             one,
         )
-        mu[0] = work.numbers[0, 1] if work.numbers[0, 0] == exact.OPTIMAL else MOST_MU
-        mu[0] = min(mu[0], MOST_MU)
+        feasible = work.numbers[0, 0] == exact.OPTIMAL
+        mu[0] = min(work.numbers[0, 1], MOST_MU) if feasible else MOST_MU
     else:
         columns.solve_episodes(
             tables,
@@ -370,9 +384,10 @@ def solve(tables, work, one, several, mu):
             work.ends,
             several,
         )
+        feasible = work.answers.status[0] == exact.OPTIMAL
         for k in range(mu.size):
-            feasible = work.answers.status[0] == exact.OPTIMAL
             mu[k] = min(work.answers.multipliers[0, k] if feasible else MOST_MU, MOST_MU)
+    return feasible
 
 
 # ---------------------------------------------------------------- the model: which states
@@ -494,94 +509,103 @@ def write_model(memory, settings, pools, model):
 
 
 @jit_inline
-def now(n, kappa, passed):
+def now(n, grid, k, passed):
     """Effective observations after `passed` episodes without a visit."""
-    return n / (1.0 + kappa * n * passed)
+    return n / (1.0 + growth_of(grid, k, passed) * n)
 
 
 @jit_part
 def write_row(memory, settings, pools, h, s, a, first, model):
     """Write successors of (h, s, a) from entry `first` on; returns the entry after the last."""
     own, pooled, plan = memory.own, memory.pooled, memory.plan
-    grid, m = settings.moves, memory.clock.episode[0]
-    _, S = plan.local.shape
-    A = plan.policy.shape[2]
-    c, q = own.index[(h * S + s) * A + a], pooled.index[s * A + a]
-    if not pools:
-        q = np.int32(-1)
+    S, A = plan.local.shape[1], plan.policy.shape[2]
+    c = own.index[(h * S + s) * A + a]
+    q = pooled.index[s * A + a] if pools else np.int32(-1)
+    for x in range(model.row.shape[1]):
+        model.row[a, x] = 0.0
+    spread, known = share_out(memory, settings.moves, c, q, model)
+    if known <= 0.0:
+        model.states[first] = plan.local[h + 1, s]
+        model.p[first] = 1.0
+        return first + 1
     place = first
     e = own.head[c] if c >= 0 else np.int32(-1)
     while e >= 0:
-        model.place[own.edge_state[e]] = place
-        model.states[place] = plan.local[h + 1, own.edge_state[e]]
-        model.p[place] = 0.0
+        state = own.edge_state[e]
+        model.place[state] = place
+        model.states[place] = plan.local[h + 1, state]
+        model.p[place] = edge_mass(own, e, model.chosen[0], model.factor[0])
         place += 1
         e = own.edge_next[e]
     e = pooled.head[q] if q >= 0 else np.int32(-1)
     while e >= 0:
-        if model.place[pooled.edge_state[e]] < 0:
-            model.place[pooled.edge_state[e]] = place
-            model.states[place] = plan.local[h + 1, pooled.edge_state[e]]
-            model.p[place] = 0.0
+        state = pooled.edge_state[e]
+        mass = edge_mass(pooled, e, model.chosen[0], model.factor[1])
+        at = model.place[state]
+        if at >= 0:
+            model.p[at] += mass
+        elif mass > 0.0:
+            model.states[place] = plan.local[h + 1, state]
+            model.p[place] = mass
             place += 1
         e = pooled.edge_next[e]
-    spread = 0.0  # 1/n
-    for x in range(CHOSEN):
-        weight = model.chosen[0, x, 2]
-        if weight == 0.0:
-            break
-        k, l = int(model.chosen[0, x, 0]), int(model.chosen[0, x, 1])
-        n, N = 0.0, 0.0
-        if c >= 0:
-            n = now(own.n[c, k], grid.kappa[k], float(m - own.last_move[c]))
-        if q >= 0:
-            N = now(pooled.n[q, k], grid.kappa[k], float(m - pooled.last_move[q]))
-        mine, others = blend(n, N, grid.omega[l])
-        total = mine + others
-        spread += weight / max(total, 0.01)
-        if mine > 0.0:
-            factor = weight * mine / total / own.n[c, k] * own.scale[c, k]
-            e = own.head[c]
-            while e >= 0:
-                model.p[model.place[own.edge_state[e]]] += factor * own.edge_count[e, k]
-                e = own.edge_next[e]
-        if others > 0.0:
-            factor = weight * others / total / pooled.n[q, k] * pooled.scale[q, k]
-            e = pooled.head[q]
-            while e >= 0:
-                model.p[model.place[pooled.edge_state[e]]] += factor * pooled.edge_count[e, k]
-                e = pooled.edge_next[e]
     e = own.head[c] if c >= 0 else np.int32(-1)
     while e >= 0:
         model.place[own.edge_state[e]] = -1
         e = own.edge_next[e]
-    e = pooled.head[q] if q >= 0 else np.int32(-1)
-    while e >= 0:
-        model.place[pooled.edge_state[e]] = -1
-        e = pooled.edge_next[e]
     total = 0.0
     for e in range(first, place):
         total += model.p[e]
-    K = plan.mu.size
-    for x in range(model.row.shape[1]):
-        model.row[a, x] = 0.0
-    if total <= 0.0:
-        model.states[first] = plan.local[h + 1, s]
-        model.p[first] = 1.0
-        return first + 1
-    model.row[a, 2 * K + 2] = 1.0 / spread
+    model.row[a, model.row.shape[1] - 1] = known / spread
     for e in range(first, place):
         model.p[e] /= total
-    for e in range(first, place):
         state = plan.reach[h + 1, model.states[e]]
-        whole = plan.spread[0, h + 1, state]
-        for k in range(K):
-            V = plan.spread[1 + k, h + 1, state]
-            model.row[a, 2 + 2 * k] += model.p[e] * V
-            model.row[a, 3 + 2 * k] += model.p[e] * V * V
-        model.row[a, 0] += model.p[e] * whole
-        model.row[a, 1] += model.p[e] * whole * whole
+        for x in range(1 + plan.mu.size):
+            V = plan.spread[x, h + 1, state]
+            model.row[a, 2 * x] += model.p[e] * V
+            model.row[a, 2 * x + 1] += model.p[e] * V * V
     return place
+
+
+@jit_part
+def share_out(memory, grid, c, q, model):
+    """Write what a count of each chosen expert is worth; returns the mean of 1/n, and 1 or 0.
+
+    `model.factor[0]` is for counts of cell c, `model.factor[1]` for those of pooled cell q.
+    """
+    own, pooled, m = memory.own, memory.pooled, memory.clock.episode[0]
+    spread, known = 0.0, 0.0
+    for x in range(CHOSEN):
+        weight = model.chosen[0, x, 2]
+        model.factor[0, x], model.factor[1, x] = 0.0, 0.0
+        if weight == 0.0:
+            continue
+        k, l = int(model.chosen[0, x, 0]), int(model.chosen[0, x, 1])
+        n, N = 0.0, 0.0
+        if c >= 0:
+            n = now(own.n[c, k], grid, k, float(m - own.last_move[c]))
+        if q >= 0:
+            N = now(pooled.n[q, k], grid, k, float(m - pooled.last_move[q]))
+        mine, others = blend(n, N, grid.omega[l])
+        total = mine + others
+        spread += weight / max(total, 0.01)
+        if mine > 0.0:
+            model.factor[0, x] = weight * mine / total / own.n[c, k] * own.scale[c, k]
+        if others > 0.0:
+            model.factor[1, x] = weight * others / total / pooled.n[q, k] * pooled.scale[q, k]
+        if total > 0.0:
+            known = 1.0
+    return spread, known
+
+
+@jit_inline
+def edge_mass(cells, e, chosen, factor):
+    """Probability of an edge, averaged over the chosen experts."""
+    mass = 0.0
+    for x in range(CHOSEN):
+        if factor[x] > 0.0:
+            mass += factor[x] * cells.edge_count[e, int(chosen[x, 0])]
+    return mass
 
 
 @jit_part
@@ -607,9 +631,9 @@ def write_signals(memory, settings, h, i, s, model):
                 k, l = int(model.chosen[1 + g, x, 0]), int(model.chosen[1 + g, x, 1])
                 n, N, average = 0.0, 0.0, 0.0
                 if c >= 0:
-                    n = now(own.signal[c, g, k, 0], grid.kappa[k], float(m - own.last[c]))
+                    n = now(own.signal[c, g, k, 0], grid, k, float(m - own.last[c]))
                 if q >= 0:
-                    N = now(pooled.signal[q, g, k, 0], grid.kappa[k], float(m - pooled.last[q]))
+                    N = now(pooled.signal[q, g, k, 0], grid, k, float(m - pooled.last[q]))
                 mine, others = blend(n, N, grid.omega[l])
                 if mine > 0.0:
                     average += mine * own.signal[c, g, k, 1]
@@ -662,10 +686,9 @@ def write_signals(memory, settings, h, i, s, model):
                     mu = plan.mu[k]
                     whole += mu * mu * model.signals[1 + k, h, i, a]
                 bonus = settings.reward_bonus * np.sqrt(whole * growth)
-                bonus += settings.range_bonus * (H - h - 1) / max(n, 1.0) if not last else 0.0
                 bonus += settings.visit_bonus / np.sqrt(least if not last else 1.0)
             else:
-                bonus = settings.utility_bonus * np.sqrt(model.signals[g, h, i, a] + variance)
+                bonus = plan.hope[0] * settings.utility_bonus * np.sqrt(model.signals[g, h, i, a] + variance)
                 model.signals[g, h, i, a] = min(model.means[g, h, i, a] + bonus, 1.0)
                 continue
             spread_whole = bonus
@@ -673,35 +696,58 @@ def write_signals(memory, settings, h, i, s, model):
 
 
 @jit_part
-def take_policy(memory, settings, model, policy):
-    """Take over a policy (H, N, A) of the model, and write its values there."""
+def take_policy(memory, settings, model, policy, work):
+    """Take over a policy (H, N, A) of the model, and write its values there.
+
+    Returns what the policy before would have lost in this model, bonuses included.
+    """
     plan = memory.plan
     C, H, N, A = model.means.shape
+    gain = 0.0
+    now, ahead = 0, 1
     for h in range(H - 1, -1, -1):
+        now, ahead = ahead, now
         for i in range(plan.count[h]):
             s = plan.reach[h, i]
             for c in range(C):
                 plan.values[c, h, s] = 0.0
+            lost = 0.0
             for a in range(A):
-                share = policy[h, i, a]
-                plan.policy[h, i, a] = share
-                if share == 0.0:
+                share, before = policy[h, i, a], plan.policy[h, s, a]
+                plan.policy[h, s, a] = share
+                if share == 0.0 and before == 0.0:
                     continue
+                row = (h * N + i) * A + a
+                worth, later = model.signals[0, h, i, a], 0.0
+                for c in range(1, C):
+                    worth += plan.mu[c - 1] * model.signals[c, h, i, a]
                 for c in range(C):
-                    plan.values[c, h, s] += share * model.means[c, h, i, a]
+                    model.sums[c] = model.means[c, h, i, a]
                 if h + 1 < H:
-                    row = (h * N + i) * A + a
                     for e in range(model.offsets[row], model.offsets[row + 1]):
                         state = plan.reach[h + 1, model.states[e]]
                         for c in range(C):
-                            plan.values[c, h, s] += (
-                                share * model.p[e] * plan.values[c, h + 1, state]
-                            )
+                            model.sums[c] += model.p[e] * plan.values[c, h + 1, state]
+                        worth += model.p[e] * model.worth[ahead, 0, model.states[e]]
+                        later += model.p[e] * model.worth[ahead, 1, model.states[e]]
+                for c in range(C):
+                    plan.values[c, h, s] += share * model.sums[c]
+                lost += (share - before) * worth + before * later
+                model.best[a] = worth
             whole = plan.values[0, h, s]
             for c in range(1, C):
                 whole += plan.mu[c - 1] * plan.values[c, h, s]
                 plan.spread[c, h, s] = plan.values[c, h, s]
-            plan.spread[0, h, s] = max(whole, (1.0 - settings.fade) * plan.spread[0, h, s])
+            plan.spread[0, h, s] = whole
+            value = 0.0
+            for a in range(A):
+                if policy[h, i, a] > 0.0:
+                    value += policy[h, i, a] * model.best[a]
+            model.worth[now, 0, i] = value
+            model.worth[now, 1, i] = lost
+    for i in range(work.tables.initial.size):
+        gain += work.tables.initial[i] * model.worth[now, 1, work.tables.initial_states[i]]
+    return gain
 
 
 # ---------------------------------------------------------------- entry points for Python

@@ -46,6 +46,7 @@ class Grid(NamedTuple):
     """Drift rates and pooling strengths."""
 
     kappa: FloatArray  # (k,) per episode
+    power: FloatArray  # (k,) 1: means move like random walks; 2: they keep their direction
     omega: FloatArray  # (l,) the last may be infinite
 
 
@@ -125,14 +126,22 @@ def edge_of(cells, c, state):
 
 
 @jit_inline
-def age_transitions(cells, c, m, kappa):
+def growth_of(grid, k, passed):
+    """What is added to 1/n over `passed` episodes."""
+    if grid.power[k] == 2.0:
+        return grid.kappa[k] * passed * passed
+    return grid.kappa[k] * passed
+
+
+@jit_inline
+def age_transitions(cells, c, m, grid):
     """Let the effective observations of cell c shrink to episode m."""
     passed = float(m - cells.last_move[c])
     cells.last_move[c] = m
     if passed > 0.0:
-        for k in range(kappa.size):
-            if kappa[k] > 0.0 and cells.n[c, k] > 0.0:
-                factor = 1.0 / (1.0 + kappa[k] * cells.n[c, k] * passed)
+        for k in range(grid.kappa.size):
+            if grid.kappa[k] > 0.0 and cells.n[c, k] > 0.0:
+                factor = 1.0 / (1.0 + growth_of(grid, k, passed) * cells.n[c, k])
                 shrink(cells, c, k, factor)
 
 
@@ -150,15 +159,15 @@ def shrink(cells, c, k, factor):
 
 
 @jit_inline
-def age_signals(cells, c, m, kappa):
+def age_signals(cells, c, m, grid):
     """Let the effective observations of signals in cell c shrink to episode m."""
     passed = float(m - cells.last[c])
     cells.last[c] = m
     if passed > 0.0:
         for i in range(cells.signal.shape[1]):
-            for k in range(kappa.size):
+            for k in range(grid.kappa.size):
                 n = cells.signal[c, i, k, 0]
-                cells.signal[c, i, k, 0] = n / (1.0 + kappa[k] * n * passed)
+                cells.signal[c, i, k, 0] = n / (1.0 + growth_of(grid, k, passed) * n)
 
 
 # ---------------------------------------------------------------- predictions
@@ -177,7 +186,7 @@ def see_successor(own, pooled, c, p, state, S, experts, grid):
     """Score the experts on a successor, then count it."""
     e, f = edge_of(own, c, state), edge_of(pooled, p, state)
     experts.seen[0] += 1.0
-    rate = 0.5 / np.sqrt(1.0 + 0.02 * experts.seen[0])
+    rate, least = 0.5 / np.sqrt(1.0 + 0.02 * experts.seen[0]), 0.05 / S
     for k in range(grid.kappa.size):
         n, N = own.n[c, k], pooled.n[p, k]
         count = own.edge_count[e, k] * own.scale[c, k]
@@ -186,11 +195,11 @@ def see_successor(own, pooled, c, p, state, S, experts, grid):
             a, b = blend(n, N, grid.omega[l])
             prior = experts.v[k, l]
             top = (count if a > 0.0 else 0.0) + b * share + prior
-            total = a + b + S * prior
-            q = top / total
+            inverse = 1.0 / (a + b + S * prior)
+            q = top * inverse
             pay(experts, k, l, q)
-            prior *= 1.0 + rate * (prior / top - S * prior / total)
-            experts.v[k, l] = min(max(prior, 0.05 / S), 2.0)
+            prior *= 1.0 + rate * prior * (1.0 / top - S * inverse)
+            experts.v[k, l] = min(max(prior, least), 2.0)
             experts.square[k, l] += (1.0 - q) * (1.0 - q)
         own.n[c, k] += 1.0
         own.edge_count[e, k] += 1.0 / own.scale[c, k]
@@ -256,7 +265,7 @@ def heaviest(weight):
 
 
 @jit_part
-def settle(experts, sign, observations, m):
+def settle(experts, grid, sign, observations, m):
     """Turn the episode's losses into weights and alarm statistics; clears them.
 
     `sign` is -1 where `product` holds probabilities, 1/2 where it holds variances.
@@ -273,6 +282,8 @@ def settle(experts, sign, observations, m):
     l = heaviest(experts.weight) % ll
     for k in range(kk):
         for j in range(k + 1, kk):
+            if grid.power[j] < grid.power[k] or grid.kappa[j] < grid.kappa[k]:
+                continue
             C = experts.C[k, j] + experts.loss[k, l] - experts.loss[j, l]
             if C > 0.0:
                 experts.C[k, j] = C
