@@ -94,6 +94,18 @@ def positive(
     return number
 
 
+def within(name: str, value: float, lower: float, upper: float = np.inf) -> float:
+    """Return `value` as a finite float in [lower, upper]."""
+    number = real(name, value)
+    if not lower <= number <= upper or np.isinf(number):
+        fail(
+            name,
+            f">= {lower:g} and finite" if np.isinf(upper) else f"in [{lower:g}, {upper:g}]",
+            value,
+        )
+    return number
+
+
 def real(name: str, value: object) -> float:
     """Return `value` as a float that is not NaN."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):

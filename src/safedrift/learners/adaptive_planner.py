@@ -1,4 +1,17 @@
-"""A learner that is told nothing: filters of several speeds, alarms, and exact planning."""
+"""A planner that is told nothing: no budgets, no Slater gap, no step sizes, no last episode.
+
+    after every episode, for transitions, reward and each utility:
+        filters that differ in how fast they believe the world moves predict what was seen;
+        the better a filter predicted, the more it weighs; one that is found wrong is corrected
+    as often as it pays:
+        play the constrained optimum of the model that the heaviest filters have of the world,
+        with small bonuses for what is uncertain
+
+`kernels.tabular.filters` has the filters and alarms, `kernels.tabular.filtered_model` the model and
+its bonuses, `kernels.tabular.planner` the loop; docs/adaptive.md explains them, where every
+constant comes from, and what each part is worth. Constants were chosen on the calibration family of
+`safedrift.experiments.evaluation`. No theorem covers the whole.
+"""
 
 from __future__ import annotations
 
@@ -13,98 +26,103 @@ from safedrift._check import FloatArray
 from safedrift.kernels import exact
 from safedrift.kernels.planning import columns
 from safedrift.kernels.records import ChunkInput, ChunkOutput, make_episode_buffer
-from safedrift.kernels.tabular import adaptive as kernel
-from safedrift.kernels.tabular.adaptive import Clock, Memory, Model, Plan, Settings
-from safedrift.kernels.tabular.filters import Cells, Experts, Grid
+from safedrift.kernels.tabular import events, planner
+from safedrift.kernels.tabular.filtered_model import CHOSEN, Bonuses, Knowledge, Model, Plan
+from safedrift.kernels.tabular.filters import Grid, make_cells, make_experts, with_room
+from safedrift.kernels.tabular.planner import Clock, Memory, Settings, Work
 from safedrift.kernels.types import TableArrays, WeightPath
 from safedrift.learners.checked import CheckedLearner, Setup, tabular_setup
-from safedrift.learners.policies import TabularPolicy
+from safedrift.learners.events import Event, events_of
+from safedrift.learners.policies import DensePolicy
+from safedrift.learners.propd_ppo.engines import flatten, unflatten
 from safedrift.learners.protocol import Problem
 from safedrift.planning.episodes import make_answers, make_ends
 
-__all__ = ["build"]
+__all__ = ["MOVE_RATES", "POOLING", "SIGNAL_RATES", "AdaptivePlanner", "build"]
 
-# Drift rates κ and powers, slow to fast where they can be compared.
-MOVE_RATES = ((0.0, 1.0), (1e-6, 1.0), (1e-4, 1.0), (1e-2, 1.0), (1e-11, 2.0), (1e-9, 2.0), (1e-7, 2.0))
+MOVE_RATES = (
+    (0.0, 1), (1e-6, 1), (1e-4, 1), (1e-2, 1),
+    (1e-11, 2), (1e-9, 2), (1e-7, 2),
+)  # fmt: skip
+"""Filters of transitions: κ and the power of time with which trust in data fades."""
+
 SIGNAL_RATES = (
-    (0.0, 1.0),
-    (1e-5, 1.0),
-    (1e-4, 1.0),
-    (1e-3, 1.0),
-    (1e-2, 1.0),
-    (1.0, 1.0),
-    (1e-9, 2.0),
-    (1e-7, 2.0),
-    (1e-5, 2.0),
-    (1e-3, 2.0),
-)
+    (0.0, 1), (1e-5, 1), (1e-4, 1), (1e-3, 1), (1e-2, 1), (1.0, 1),
+    (1e-9, 2), (1e-7, 2), (1e-5, 2), (1e-3, 2),
+)  # fmt: skip
+"""The same for reward and utilities."""
+
 POOLING = (0.0, 10.0, np.inf)
+"""How many observations of other steps may count for a pair (s, a) at most."""
+
+EVENTS = 256
+"""Events that are kept."""
 
 
 class AdaptivePlanner:
+    """An algorithm that plans on filters (`learners.checked.Algorithm`).
+
+    Parameters
+    ----------
+    options
+        As those of `build`.
+    """
+
+    name = "adaptive-planner"
     plays_in = TableArrays
 
     def __init__(self, setup: Setup, options: dict[str, Any]) -> None:
-        self.setup, self.name, self.options = setup, "adaptive-planner", options
+        self.setup, self.options = setup, options
+        self.numbers = _settings(setup, options)
         _, H, S, A, K = setup.sizes
-        o = options
-        moves = Grid(*np.array(o["move_rates"]).T.copy(), np.array(o["pooling"]))
-        signals = Grid(*np.array(o["signal_rates"]).T.copy(), np.array(o["pooling"]))
-        pairs = [len(g.kappa) * (len(g.kappa) - 1) / 2 for g in (moves, signals)]
-        self.numbers = Settings(
-            moves,
-            signals,
-            np.array([np.log(p / o["false_alarms"]) for p in pairs]),
-            float(o["replan_every"]),
-            o["reward_bonus"],
-            o["utility_bonus"],
-            o["visit_bonus"],
-            o["growth"],
-            o["pays"],
-            np.array([0.1, 15.0]),
-        )
         self.memory = _make_memory(H, S, A, K, self.numbers)
-        self._work = None
+        self._last = (False, False)  # replanned before, alarm after the last episode
         self._make_room(1, 1)
 
     @property
     def episode(self) -> int:
-        return int(self.memory.clock.episode[0])
+        """Episodes finished so far."""
+        return int(self.memory.know.episode[0])
 
-    def fresh(self, seed: Any) -> AdaptivePlanner:
+    def fresh(self, seed: int | np.random.SeedSequence) -> AdaptivePlanner:
+        """Return the same algorithm with nothing learnt yet."""
         return AdaptivePlanner(self.setup.renewed(), self.options)
 
-    def begin(self, thresholds: FloatArray) -> Any:
-        self._room(1)
-        self._plan_if_due(thresholds)
-        out = np.empty((self.setup.sizes.H, self.setup.sizes.S, self.setup.sizes.A))
-        kernel.write_policy(self.memory.plan, out)
-        return out
+    # ------------------------------------------------------------ one episode
 
-    def _plan_if_due(self, thresholds: FloatArray) -> None:
-        due = self.episode >= self.memory.clock.next_plan[0]
-        if due:
-            while not kernel.begin(
-                self.memory, self.numbers, self._work, self._one, self._several, thresholds
-            ):
-                self._make_room(*self.memory.plan.known[[5, 4]])
-        self._replanned = due
+    def begin(self, thresholds: FloatArray) -> DensePolicy:
+        """Plan if it is time to, and return the policy."""
+        self._reserve(1)
+        due = self.episode >= int(self.memory.clock.next_plan[0])
+        if due and not self.setup.initial_known:
+            self._make_room(*self._width_and_entries())  # first states may be new
+        while due and not planner.begin(
+            self.memory, self.numbers, self._work, self._one, self._several, thresholds
+        ):
+            self._make_room(*self._width_and_entries())
+        self._last = (due, False)
+        return DensePolicy(self.memory.plan.policy)
 
     def act(self, h: int, s: int, u: float) -> int:
-        return int(kernel.draw(self.memory.plan, h, s, u))
+        """Draw an action with the uniform u."""
+        return int(planner.draw(self.memory.plan, h, s, u))
 
     def end(self, thresholds: FloatArray, states: Any, actions: Any, signals: FloatArray) -> None:
-        kernel.end(states, actions, signals, self.numbers, self.memory)
+        """Learn from a finished episode."""
+        alarm = planner.end(states, actions, signals, self.numbers, self.memory)
+        self._last = (self._last[0], bool(alarm))
+
+    # ------------------------------------------------------------ a chunk of episodes
 
     def play(self, arrays: Any, inputs: ChunkInput, out: ChunkOutput) -> dict[str, NDArray[Any]]:
+        """Play B episodes in compiled code; stops only where plans need more room."""
         _, H, _, _, K = self.setup.sizes
         B = len(inputs.action_uniforms)
-        buffer = make_episode_buffer(H, K)
-        trace = kernel.Trace(np.empty((B, K)), np.zeros(B, bool))
-        self._room(B)
+        buffer, trace = make_episode_buffer(H, K), _empty_trace(B, K)
+        self._reserve(B)
         first = 0
         while True:
-            first = kernel.play(
+            first = planner.play(
                 arrays,
                 self.numbers,
                 self.memory,
@@ -119,36 +137,31 @@ class AdaptivePlanner:
                 trace,
             )
             if first == B:
-                return trace._asdict()
-            self._make_room(*self.memory.plan.known[[5, 4]])
+                break
+            self._make_room(*self._width_and_entries())
+        self._last = (bool(trace.replanned[-1]), bool(trace.alarm[-1]))
+        return trace._asdict()
 
-    def _room(self, episodes: int) -> None:
-        more = episodes * self.setup.sizes.H
-        self.memory = self.memory._replace(
-            own=_with_room(self.memory.own, more), pooled=_with_room(self.memory.pooled, more)
-        )
+    # ------------------------------------------------------------ room
+
+    def _reserve(self, episodes: int) -> None:
+        """Make room for what so many episodes may show."""
+        more, know = episodes * self.setup.sizes.H, self.memory.know
+        own, pooled = with_room(know.own, more), with_room(know.pooled, more)
+        if own is not know.own or pooled is not know.pooled:
+            self.memory = self.memory._replace(know=know._replace(own=own, pooled=pooled))
+
+    def _width_and_entries(self) -> tuple[int, int]:
+        """States per step and successors that the next plan needs."""
+        known = self.memory.plan.known
+        return max(int(known[5]), 1), max(int(known[4]), 1)
 
     def _make_room(self, N: int, entries: int) -> None:
-        """Let plans have N states per step and as many successors in all."""
+        """Let plans have N states per step and so many successors, and half as many more."""
         _, H, S, A, K = self.setup.sizes
-        initial = self.setup.initial
-        entries = entries + entries // 2
+        support = np.flatnonzero(self.setup.initial).astype(np.int32)
+        model = _make_model(H, S, A, K, N, entries + entries // 2)
         path = WeightPath(np.zeros((1, 1), np.int32), np.ones((1, 1)))
-        support = np.flatnonzero(initial)
-        model = Model(
-            np.zeros(H * N * A + 1, np.int64),
-            np.zeros(entries, np.uint32),
-            np.zeros(entries),
-            np.zeros((1 + K, H, N, A)),
-            np.zeros((1 + K, H, N, A)),
-            np.full(S, -1, np.int32),
-            np.zeros((A, 2 * (1 + K) + 1)),
-            np.zeros((2, kernel.CHOSEN)),
-            np.zeros((2, 2, N)),
-            np.zeros(A),
-            np.zeros(1 + K),
-            np.zeros((2 + K, kernel.CHOSEN, 3)),
-        )
         tables = TableArrays(
             offsets=model.offsets,
             states=model.states,
@@ -157,18 +170,17 @@ class AdaptivePlanner:
             rewards=model.signals[:1],
             utilities=model.signals[1:][None],
             initial_states=np.zeros(support.size, np.int32),
-            initial=initial[support],
+            initial=self.setup.initial[support],
             transition_path=path,
             reward_path=path,
             utility_path=path,
             thresholds=np.empty((1, K)),
         )
-        self._work = kernel.Work(
+        self._work = Work(
             model,
             tables,
             tables.rewards[:, None],
-            initial,
-            support.astype(np.int32),
+            support,
             np.zeros(1, np.int64),
             np.zeros((1, 8)),
             make_answers(1, K),
@@ -178,130 +190,195 @@ class AdaptivePlanner:
         )
         self._one = exact.make_scratch(0, H, N, A) if K == 1 else None
         self._several = columns.make_scratch(0, H, N, A, K) if K > 1 else None
+        if not self.setup.initial_known:
+            self.memory.plan.known[0] = -1  # states are to be found again
+
+    # ------------------------------------------------------------ what it shows and stores
 
     def trace(self) -> dict[str, Any]:
-        return {"mu": self.memory.plan.mu.copy(), "replanned": self._replanned}
+        """Return multipliers and estimates of the plan in use, and whether anything was wrong."""
+        plan = self.memory.plan
+        return {
+            "mu": plan.mu.copy(),
+            "estimated_reward": float(plan.found[1]),
+            "estimated_utility": plan.found[2:].copy(),
+            "feasible": bool(plan.found[0]),
+            "replanned": self._last[0],
+            "alarm": self._last[1],
+        }
+
+    def events(self) -> list[Event]:
+        """Return the last changes that were noticed, the oldest first."""
+        found = self.memory.events
+        return events_of(found.table, int(found.count[0]))
 
     def settings(self) -> dict[str, Any]:
+        """Return everything that was chosen, as plain data."""
         return dict(self.options) | {"told": [], "constants": "practical"}
 
     def state(self) -> dict[str, NDArray[Any]]:
-        return {}
+        """Return everything learnt so far as arrays."""
+        return {"planner.last": np.array(self._last)} | flatten(self.memory)
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        pass
+        """Continue from what `state` returned."""
+        self.memory = unflatten(self.memory, state)
+        replanned, alarm = (bool(flag) for flag in state["planner.last"])
+        self._last = (replanned, alarm)
+        self._make_room(*self._width_and_entries())
+
+
+# ---------------------------------------------------------------- arrays
+
+
+def _settings(setup: Setup, options: dict[str, Any]) -> Settings:
+    """Numbers of the kernels; limits of alarms from the rate of false ones."""
+    _, H, _, _, K = setup.sizes
+    caution = options["caution"]
+    moves, signals = (
+        Grid(*np.array(rates, float).T.copy(), np.array(POOLING))
+        for rates in (MOVE_RATES, SIGNAL_RATES)
+    )
+    compared = (_comparisons(moves), (1 + K) * _comparisons(signals))
+    return Settings(
+        moves,
+        signals,
+        # Ville: each comparison passes c in one of n episodes with probability at most n e^-c.
+        np.log([2 * pairs / options["false_alarm_rate"] for pairs in compared]),
+        Bonuses(
+            reward=options["reward_bonus"],
+            utility=options["utility_bonus"] * (1 - 2 * caution),
+            growth=options["bonus_growth"],
+            range=options["range_bonus"],
+            visit=options["visit_bonus"],
+            unknown_utility=1.0 - caution,
+        ),
+        float(options["replan_every"]),
+        options["gain_per_plan"] * H,
+        caution * caution,
+    )
+
+
+def _comparisons(grid: Grid) -> int:
+    """Pairs of filters of which one is faster at any distance."""
+    k = len(grid.kappa)
+    return sum(
+        bool(grid.kappa[j] >= grid.kappa[i] and grid.power[j] >= grid.power[i])
+        for i in range(k)
+        for j in range(i + 1, k)
+    )
 
 
 def _make_memory(H: int, S: int, A: int, K: int, numbers: Settings) -> Memory:
-    C = 1 + K
-    kP, kS, ll = len(numbers.moves.kappa), len(numbers.signals.kappa), len(numbers.moves.omega)
-    return Memory(
-        _cells(H * S * A, C, kP, kS),
-        _cells(S * A, C, kP, kS),
-        _experts(kP, ll, 0.5 / S),
-        tuple(_experts(kS, ll) for _ in range(C)),
-        np.ones(C, bool),
-        np.zeros(C),
-        np.zeros(1),
-        Clock(
-            np.zeros(1, np.int64),
-            np.ones(1, np.int64),
-            np.zeros(1, np.int64),
-            np.ones(1),
-            np.ones(1),
-            np.zeros((1 + C, max(kP, kS)), np.int64),
-        ),
-        Plan(
-            np.full((H, S), -1, np.int32),
-            np.zeros(H, np.int64),
-            np.zeros((H, S), np.int32),
-            np.full((H, S, A), 1 / A),
-            np.zeros((C, H, S)),
-            np.zeros((C, H, S)),
-            np.zeros(K),
-            np.ones(1),
-            np.full(6, -1, np.int64),
-        ),
+    C, kP, kS, ll = 1 + K, len(numbers.moves.kappa), len(numbers.signals.kappa), len(POOLING)
+    know = Knowledge(
+        own=make_cells(H * S * A, C, kP, kS),
+        pooled=make_cells(S * A, C, kP, kS),
+        moves=make_experts(kP, ll, 0.5 / S),
+        signals=tuple(make_experts(kS, ll, 0.1) for _ in range(C)),
+        binary=np.ones(C, bool),
+        mean=np.zeros(C),
+        seen=np.zeros(1),
+        episode=np.zeros(1, np.int64),
+    )
+    plan = Plan(
+        local=np.full((H, S), -1, np.int32),
+        count=np.zeros(H, np.int64),
+        reach=np.zeros((H, S), np.int32),
+        policy=np.full((H, S, A), 1 / A),
+        values=np.zeros((C, H, S)),
+        mu=np.zeros(K),
+        optimism=np.array([numbers.bonuses.utility]),
+        found=np.zeros(2 + K),
+        slack=np.zeros(1),
+        known=np.full(6, -1, np.int64),
+    )
+    clock = Clock(
+        next_plan=np.ones(1, np.int64),
+        wait=np.ones(1),
+        alarm_plans=np.ones(1),
+        alarms=np.zeros((1 + C, max(kP, kS)), np.int64),
+    )
+    return Memory(know, plan, clock, events.make_events(EVENTS, 1 + C))
+
+
+def _make_model(H: int, S: int, A: int, K: int, N: int, entries: int) -> Model:
+    return Model(
+        offsets=np.zeros(H * N * A + 1, np.int64),
+        states=np.zeros(entries, np.uint32),
+        p=np.zeros(entries),
+        signals=np.zeros((1 + K, H, N, A)),
+        means=np.zeros((1 + K, H, N, A)),
+        place=np.full(S, -1, np.int32),
+        row=np.zeros((A, 2 * (1 + K) + 1)),
+        factor=np.zeros((2, CHOSEN)),
+        worth=np.zeros((2, 2, N)),
+        chosen=np.zeros((2 + K, CHOSEN, 3)),
     )
 
 
-def _cells(pairs: int, C: int, kP: int, kS: int) -> Cells:
-    cap = 64
-    return Cells(
-        np.full(pairs, -1, np.int32),
-        np.zeros(2, np.int64),
-        np.zeros(cap, np.int64),
-        np.zeros(cap, np.int64),
-        np.zeros(cap, np.int64),
-        np.zeros((cap, kP)),
-        np.ones((cap, kP)),
-        np.full(cap, -1, np.int32),
-        np.zeros((cap, C, kS, 2)),
-        np.full(cap, -1, np.int32),
-        np.zeros(cap, np.int32),
-        np.zeros((cap, kP)),
+def _empty_trace(B: int, K: int) -> planner.Trace:
+    return planner.Trace(
+        mu=np.empty((B, K)),
+        estimated_reward=np.empty(B),
+        estimated_utility=np.empty((B, K)),
+        feasible=np.empty(B, bool),
+        replanned=np.empty(B, bool),
+        alarm=np.empty(B, bool),
     )
 
 
-def _with_room(cells: Cells, more: int) -> Cells:
-    used, edges = int(cells.used[0]), int(cells.used[1])
-    changed = {}
-    if used + more > len(cells.key) and len(cells.key) < cells.index.size:
-        size = min(max(2 * len(cells.key), used + more), cells.index.size)
-        for name in ("key", "last", "last_move", "n", "scale", "head", "signal"):
-            changed[name] = _longer(getattr(cells, name), size)
-    if edges + more > len(cells.edge_next):
-        size = max(2 * len(cells.edge_next), edges + more)
-        for name in ("edge_next", "edge_state", "edge_count"):
-            changed[name] = _longer(getattr(cells, name), size)
-    return cells._replace(**changed) if changed else cells
-
-
-def _longer(array: NDArray[Any], size: int) -> NDArray[Any]:
-    longer = np.zeros((size, *array.shape[1:]), array.dtype)
-    longer[: len(array)] = array
-    return longer
-
-
-def _experts(kk: int, ll: int, v: float = 0.1) -> Experts:
-    return Experts(
-        np.full((kk, ll), 1 / (kk * ll)),
-        np.full((kk, ll), v),
-        np.zeros(1),
-        np.zeros((kk, kk)),
-        np.zeros((kk, kk), np.int64),
-        np.zeros((kk, kk, 2)),
-        np.zeros((kk, ll)),
-        np.ones((kk, ll)),
-        np.zeros((kk, ll)),
-    )
+# ---------------------------------------------------------------- the learner
 
 
 def build(
     world: Problem,
     *,
+    caution: float = 0.0,
+    false_alarm_rate: float = 1e-5,
     replan_every: int = 25,
-    false_alarms: float = 1e-5,
+    gain_per_plan: float = 0.001,
     reward_bonus: float = 0.5,
     utility_bonus: float = 0.15,
+    range_bonus: float = 0.1,
     visit_bonus: float = 0.02,
-    growth: float = 0.1,
-    pays: float = 0.001,
-    move_rates=MOVE_RATES,
-    signal_rates=SIGNAL_RATES,
-    pooling=POOLING,
+    bonus_growth: float = 0.1,
     seed: int | np.random.SeedSequence = 0,
 ) -> CheckedLearner:
+    """Return the planner.
+
+    Parameters
+    ----------
+    caution
+        In [0, 1]: less violation for more regret. caution² of the slack that the model shows is
+        kept in reserve, and what is uncertain is taken to be less safe.
+    false_alarm_rate
+        False alarms per episode at most, in a world that does not change.
+    replan_every
+        Episodes between two plans at most.
+    gain_per_plan
+        Value per step that a plan should bring; plans are made more often where they bring more.
+    reward_bonus, utility_bonus, range_bonus, visit_bonus, bonus_growth
+        c_r, c_g, c_h, c_n and c_l of `kernels.tabular.filtered_model`.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("stationary", episodes=300)
+    >>> run = sd.simulate(world, sd.learners.make("adaptive-planner", world), seed=0)
+    >>> bool(run.trace["alarm"].any())
+    False
+    """
+    setup = tabular_setup(world)
     options = {
-        "replan_every": replan_every,
-        "false_alarms": false_alarms,
-        "reward_bonus": reward_bonus,
-        "utility_bonus": utility_bonus,
-        "visit_bonus": visit_bonus,
-        "growth": growth,
-        "pays": pays,
-        "move_rates": list(move_rates),
-        "signal_rates": list(signal_rates),
-        "pooling": list(pooling),
+        "caution": _check.within("caution", caution, 0.0, 1.0),
+        "false_alarm_rate": _check.positive("false_alarm_rate", false_alarm_rate, upper=1.0),
+        "replan_every": _check.integer("replan_every", replan_every),
+        "gain_per_plan": _check.positive("gain_per_plan", gain_per_plan),
+        "reward_bonus": _check.within("reward_bonus", reward_bonus, 0.0),
+        "utility_bonus": _check.within("utility_bonus", utility_bonus, 0.0),
+        "range_bonus": _check.within("range_bonus", range_bonus, 0.0),
+        "visit_bonus": _check.within("visit_bonus", visit_bonus, 0.0),
+        "bonus_growth": _check.within("bonus_growth", bonus_growth, 0.0),
     }
-    return CheckedLearner(AdaptivePlanner(tabular_setup(world), options), seed)
+    return CheckedLearner(AdaptivePlanner(setup, options), seed)

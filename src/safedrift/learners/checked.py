@@ -19,6 +19,7 @@ from safedrift._check import FloatArray
 from safedrift.kernels.records import ChunkInput, ChunkOutput
 from safedrift.knowledge import Sizes
 from safedrift.learners import files
+from safedrift.learners.events import Event
 from safedrift.learners.generators import generator_state, restore_generator
 from safedrift.learners.policies import Lease
 from safedrift.learners.protocol import PolicyLike, Problem, Trajectory, checked_thresholds
@@ -168,6 +169,14 @@ class CheckedLearner:
     def trace(self) -> dict[str, Any]:
         """Return what the algorithm has to show of the episode just finished."""
         return self.algorithm.trace()
+
+    def events(self) -> list[Event]:
+        """Return the changes of the world that the algorithm noticed lately, the oldest first.
+
+        Empty where it does not look for any.
+        """
+        noticed = getattr(self.algorithm, "events", None)
+        return [] if noticed is None else list(noticed())
 
     def settings(self) -> dict[str, Any]:
         """Return plain data that says how the algorithm was set up."""

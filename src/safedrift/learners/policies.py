@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from safedrift import _check
 from safedrift._check import FloatArray
 
-__all__ = ["GreedyPolicy", "Lease", "TabularPolicy", "draw_action"]
+__all__ = ["DensePolicy", "GreedyPolicy", "Lease", "TabularPolicy", "draw_action"]
 
 
 class Lease:
@@ -108,6 +108,27 @@ class GreedyPolicy:
         self.lease.check()
         dense: FloatArray = np.eye(self.shape[2])[self._actions]
         return dense if dtype is None else dense.astype(dtype)
+
+
+class DensePolicy:
+    """A policy as a view of a table (H, S, A) that the learner will change.
+
+    It can be read until the learner begins the next episode.
+    """
+
+    def __init__(self, table: FloatArray) -> None:
+        self.shape: tuple[int, int, int] = table.shape  # type: ignore[assignment]
+        self.lease = Lease()
+        self._table = table
+
+    def __getitem__(self, key: tuple[int, int]) -> FloatArray:
+        h, s = _step_and_state(key, self.shape)
+        self.lease.check()
+        return np.array(self._table[h, s])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        self.lease.check()
+        return np.array(self._table, dtype=dtype)
 
 
 def _step_and_state(key: object, shape: tuple[int, int, int]) -> tuple[int, int]:

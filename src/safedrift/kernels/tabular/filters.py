@@ -1,27 +1,33 @@
 """Filters that differ in how fast they believe the world moves, scored by what they predict.
 
-For the transitions, the reward and each utility: experts (k, l), a drift rate κ_k times a strength
-ω_l of pooling over steps. Of every pair (h, s, a) an expert keeps an effective number of
-observations n and a mean (of successors: counts), and of every pair (s, a) the same for all steps
-together. On a visit Δ episodes after the last one
+For the transitions, the reward and each utility: experts (k, l), a drift rate κ_k with a power p_k,
+times a strength ω_l of pooling over steps. Of every pair (h, s, a) an expert keeps an effective
+number of observations n and a mean (of successors: counts), and of every pair (s, a) the same for
+all steps together. On a visit Δ episodes after the last one
 
-    1/n ← 1/n + κ_k Δ                             a mean that moves like a random walk
-    prediction (n mean + w pooled)/(n + w),       w = min(ω_l, n_pooled); ω = ∞: pooled only
+    1/n ← 1/n + κ Δ^p                             p = 1: a mean that moves like a random walk,
+                                                  p = 2: one that keeps its direction
+    prediction (n mean + w pooled)/(n + w),       w = min(ω, n_pooled); ω = ∞: pooled only
     n ← n + 1,  mean ← mean + (x - mean)/n
 
 and the expert pays minus the logarithm of the probability that it gave to what was seen:
 
-    successors       (count + w pooled share + 1/(2S))/(n + w + 1/2)
+    successors       (count + w pooled share + α)/(n + w + S α)
     only 0 and 1     p = (n mean + 1/2)/(n + 1)
     other signals    normal, variance v (1 + 1/n), v the expert's own mean squared error
 
-Weights of the experts follow the fixed-share rule (Herbster and Warmuth 1998).
+α, the concentration of a symmetric Dirichlet prior, is the expert's own: it climbs the gradient of
+the logarithm of its own predictions. A fixed α makes filters that forget look good wherever rows
+have many successors, because forgetting smooths. Weights of experts follow the fixed-share rule
+(Herbster and Warmuth 1998).
 
-Alarms. For k < j and the l of the heaviest expert, C = max(0, C + loss_k - loss_j). Where filter k
-is right, e^C is at most a sum of martingales that start at 1 in each episode; so in n episodes C
-passes a limit c with probability at most n e^-c (Ville's inequality). When it does, filter k is
-wrong: it takes over the state of filter j in all pairs visited since C was last 0, and trusts what
-it knows of all others less: n ← n/(1 + √(J n))², where J estimates the squared jump in units of v.
+Alarms. For filters k and j, where j is faster at any distance (κ_j >= κ_k and p_j >= p_k), and the
+l of the heaviest expert, C = max(0, C + loss_k - loss_j). Where filter k is right, e^C is at most a
+sum of martingales that start at 1 in each episode; so in n episodes C passes a limit c with
+probability at most n e^-c (Ville's inequality). When it does, filter k is wrong: it takes over the
+state of filter j in all pairs visited since C was last 0, and trusts what it knows of all others
+less: n ← n/(1 + √(J n))², where J estimates the squared jump in units of v. It also gets the weight
+of j, if that is more: once corrected, it may be the best again.
 """
 
 from __future__ import annotations
@@ -35,7 +41,6 @@ from safedrift.kernels.elementary import exp_of, log_of
 from safedrift.kernels.types import FloatArray, IndexArray, jit_inline, jit_part
 
 SHARE = 1e-4  # of the weight that is spread over all experts after each episode
-PRIOR = 0.5  # observations that all successors together are given in advance
 SPREAD = 0.1  # variance of means between pairs, before anything is known
 MOST = 30.0  # nats by which an expert may fall behind the best in one episode
 FLOOR, LEAST = 1e-6, 1e-7  # of v, and of the variance of a prediction
@@ -71,7 +76,7 @@ class Experts(NamedTuple):
     """Weights and alarms of the experts of one quantity."""
 
     weight: FloatArray  # (k, l)
-    v: FloatArray  # (k, l) mean squared error of predictions
+    v: FloatArray  # (k, l) mean squared error of predictions; of transitions: α
     seen: FloatArray  # (1,) observations so far
     C: FloatArray  # (k, k)
     since: NDArray[np.int64]  # (k, k) first episode after C was 0
@@ -79,6 +84,64 @@ class Experts(NamedTuple):
     loss: FloatArray  # (k, l) of this episode
     product: FloatArray  # (k, l) probabilities, or variances, not yet in `loss`
     square: FloatArray  # (k, l) squared errors of this episode
+
+
+# ---------------------------------------------------------------- room (plain Python)
+
+
+def make_cells(pairs, C, kP, kS):
+    """Return cells for so many pairs, C signals, kP and kS filters; nothing is known yet."""
+    cap = min(64, pairs)
+    return Cells(
+        index=np.full(pairs, -1, np.int32),
+        used=np.zeros(2, np.int64),
+        key=np.zeros(cap, np.int64),
+        last=np.zeros(cap, np.int64),
+        last_move=np.zeros(cap, np.int64),
+        n=np.zeros((cap, kP)),
+        scale=np.ones((cap, kP)),
+        head=np.full(cap, -1, np.int32),
+        signal=np.zeros((cap, C, kS, 2)),
+        edge_next=np.full(64, -1, np.int32),
+        edge_state=np.zeros(64, np.int32),
+        edge_count=np.zeros((64, kP)),
+    )
+
+
+def with_room(cells, more):
+    """Return cells with room for so many more pairs and edges; the same ones if there is room."""
+    used, edges = int(cells.used[0]), int(cells.used[1])
+    changed = {}
+    if used + more > len(cells.key) and len(cells.key) < cells.index.size:
+        size = min(max(2 * len(cells.key), used + more), cells.index.size)
+        for name in ("key", "last", "last_move", "n", "scale", "head", "signal"):
+            changed[name] = _longer(getattr(cells, name), size)
+    if edges + more > len(cells.edge_next):
+        size = max(2 * len(cells.edge_next), edges + more)
+        for name in ("edge_next", "edge_state", "edge_count"):
+            changed[name] = _longer(getattr(cells, name), size)
+    return cells._replace(**changed) if changed else cells
+
+
+def _longer(array, size):
+    longer = np.zeros((size, *array.shape[1:]), array.dtype)
+    longer[: len(array)] = array
+    return longer
+
+
+def make_experts(kk, ll, v):
+    """Return kk x ll experts of equal weight; `v` as in `Experts`."""
+    return Experts(
+        weight=np.full((kk, ll), 1 / (kk * ll)),
+        v=np.full((kk, ll), float(v)),
+        seen=np.zeros(1),
+        C=np.zeros((kk, kk)),
+        since=np.zeros((kk, kk), np.int64),
+        excess=np.zeros((kk, kk, 2)),
+        loss=np.zeros((kk, ll)),
+        product=np.ones((kk, ll)),
+        square=np.zeros((kk, ll)),
+    )
 
 
 # ---------------------------------------------------------------- pairs

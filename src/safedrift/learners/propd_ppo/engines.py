@@ -219,7 +219,7 @@ _DERIVED = ("scratch", "pi_flat", "q_flat")  # computed again after restoring
 def flatten(record: Any, prefix: str = "") -> dict[str, NDArray[Any]]:
     """Return the arrays of nested records by dotted names, scratch space and views left out."""
     found: dict[str, NDArray[Any]] = {}
-    for name, value in record._asdict().items():
+    for name, value in _parts(record).items():
         if name in _DERIVED:
             continue
         if isinstance(value, tuple):
@@ -232,7 +232,7 @@ def flatten(record: Any, prefix: str = "") -> dict[str, NDArray[Any]]:
 def unflatten(record: Any, state: Mapping[str, NDArray[Any]], prefix: str = "") -> Any:
     """Return the record with the arrays of `state`, which `flatten` made of one like it."""
     changed: dict[str, Any] = {}
-    for name, value in record._asdict().items():
+    for name, value in _parts(record).items():
         if name in _DERIVED:
             continue
         key = prefix + name
@@ -246,7 +246,16 @@ def unflatten(record: Any, state: Mapping[str, NDArray[Any]], prefix: str = "") 
                 wanted = f"an array of {value.dtype} with {value.ndim} axes"
                 _check.fail(f"state[{key!r}]", wanted, f"{given.dtype} of shape {given.shape}")
             changed[name] = np.array(given, order="C")
+    if not hasattr(record, "_replace"):
+        return tuple(changed.values())
     return record._replace(**changed)
+
+
+def _parts(record: Any) -> dict[str, Any]:
+    """Parts of a record by name; of a plain tuple, by number."""
+    if hasattr(record, "_asdict"):
+        return dict(record._asdict())
+    return {str(i): part for i, part in enumerate(record)}
 
 
 def check_windows(windows: int, **parts: tuple[FloatArray, tuple[int, ...]]) -> None:

@@ -1,0 +1,404 @@
+"""A model to plan on, made of what filters know (`kernels.tabular.filters`).
+
+Transitions, reward and utilities are averages of the heaviest experts of each quantity. States at
+step h are those that can be reached in the model; a pair of which nothing is known stays where it
+is and pays 1 (its utility: 1 - caution). Known pairs get bonuses. With n effective observations, u
+the variance of a mean, V_r and V_g values of the last plan and μ its multipliers:
+
+    r̃ = r̂ + c_r √((u_r + Σ μ² u_g + Var(V_r + Σ μ V_g)/n)(1 + c_l log(1 + m)))
+           + c_h (H - h - 1)/n + c_n/√n
+    g̃ = min(1, ĝ + c_g √(u_g + Var(V_g)/n))
+
+Variances of values are taken under P̂ mixed with half an observation of the average over the known
+actions of the same state: what was seen twice need not be certain.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from safedrift.kernels.elementary import log_of
+from safedrift.kernels.tabular.filters import SPREAD, Cells, Experts, blend, growth_of
+from safedrift.kernels.types import FloatArray, IndexArray, jit_inline, jit_part
+
+CHOSEN = 3  # experts that a model averages at most, ...
+WEIGHT = 0.05  # ... each with at least this share of the heaviest one's weight
+FEWEST = 0.25  # effective observations that bonuses assume at least
+
+
+class Bonuses(NamedTuple):
+    """Numbers of the formulas above."""
+
+    reward: float  # c_r
+    utility: float  # c_g, where some policy looks safe
+    growth: float  # c_l
+    range: float  # c_h
+    visit: float  # c_n
+    unknown_utility: float  # of a pair of which nothing is known
+
+
+class Plan(NamedTuple):
+    """The policy in use, and values of it in the model it was made for."""
+
+    local: IndexArray  # (H, S) number of a state at step h in the model, or -1
+    count: NDArray[np.int64]  # (H,) states at each step
+    reach: IndexArray  # (H, S) which they are
+    policy: FloatArray  # (H, S, A); uniform where nothing was planned
+    values: FloatArray  # (1+K, H, S) V_r + Σ μ V_g, then V_g
+    mu: FloatArray  # (K,)
+    optimism: FloatArray  # (1,) c_g in use: grows while no policy looks safe
+    found: FloatArray  # (2+K,) whether some policy looked safe; reward, utilities of the plan
+    slack: FloatArray  # (1,) Slater gap of the model
+    known: NDArray[np.int64]  # (6,) what `reach` was written for, and entries and states it needs
+
+
+class Knowledge(NamedTuple):
+    """What is known of the world."""
+
+    own: Cells  # of (h, s, a)
+    pooled: Cells  # of (s, a), all steps together
+    moves: Experts
+    signals: tuple[Experts, ...]  # 1+K: reward, utilities
+    binary: NDArray[np.bool_]  # (1+K,) only 0 and 1 seen so far
+    mean: FloatArray  # (1+K,) of all observations, old ones forgotten slowly
+    seen: FloatArray  # (1,) observations in `mean`
+    episode: NDArray[np.int64]  # (1,) episodes finished
+
+
+class Model(NamedTuple):
+    """The model, N states per step."""
+
+    offsets: NDArray[np.int64]  # (H*N*A + 1,)
+    states: NDArray[np.uint32]  # (entries,)
+    p: FloatArray  # (entries,)
+    signals: FloatArray  # (1+K, H, N, A) with bonuses
+    means: FloatArray  # (1+K, H, N, A) without
+    place: IndexArray  # (S,) scratch, all -1
+    row: FloatArray  # (A, 2(1+K) + 1) scratch: two moments of each value, and n
+    factor: FloatArray  # (2, CHOSEN) scratch
+    worth: FloatArray  # (2, 2, N) scratch of `planner.take_policy`
+    chosen: FloatArray  # (2+K, CHOSEN, 3) k, l and weight of experts, quantity by quantity
+
+
+# ---------------------------------------------------------------- experts
+
+
+@jit_part
+def choose(know, chosen):
+    """Write the experts that the model averages; whether any pools transitions."""
+    pools = choose_of(know.moves, chosen[0])
+    for i in range(know.mean.size):
+        choose_of(know.signals[i], chosen[1 + i])
+    return pools
+
+
+@jit_part
+def choose_of(experts, chosen):
+    """Write k, l and weight of the heaviest experts, weights adding to 1; whether any pools."""
+    kk, ll = experts.weight.shape
+    best, total, pools = 0.0, 0.0, False
+    for n in range(chosen.shape[0]):
+        chosen[n, 2] = 0.0
+        for k in range(kk):
+            for l in range(ll):
+                w = experts.weight[k, l]
+                taken = False
+                for before in range(n):
+                    taken |= chosen[before, 0] == k and chosen[before, 1] == l
+                if not taken and w > chosen[n, 2] and w >= WEIGHT * best:
+                    chosen[n, 0], chosen[n, 1], chosen[n, 2] = k, l, w
+        best = max(best, chosen[n, 2])
+        total += chosen[n, 2]
+        pools |= chosen[n, 2] > 0.0 and chosen[n, 1] > 0.0
+    for n in range(chosen.shape[0]):
+        chosen[n, 2] /= total
+    return pools
+
+
+@jit_part
+def matters(weight, k):
+    """Whether one of filter k's experts may be used in planning."""
+    best, own = 0.0, 0.0
+    for i in range(weight.shape[0]):
+        for l in range(weight.shape[1]):
+            best = max(best, weight[i, l])
+            if i == k:
+                own = max(own, weight[i, l])
+    return own >= WEIGHT * best
+
+
+# ---------------------------------------------------------------- which states
+
+
+@jit_part
+def find_states(know, plan, support, pools):
+    """Write which states can be reached at each step, if that may have changed."""
+    known, own, pooled = plan.known, know.own, know.pooled
+    if (
+        known[0] == own.used[0]
+        and known[1] == own.used[1]
+        and known[2] == pooled.used[1]
+        and known[3] == pools
+    ):
+        return
+    known[0], known[1], known[2], known[3] = own.used[0], own.used[1], pooled.used[1], pools
+    H, S = plan.local.shape
+    A = plan.policy.shape[2]
+    for h in range(H):
+        for i in range(plan.count[h]):
+            plan.local[h, plan.reach[h, i]] = -1
+        plan.count[h] = 0
+    for i in range(support.size):
+        add_state(plan, 0, support[i])
+    entries = 0
+    for h in range(H - 1):
+        for i in range(plan.count[h]):
+            s = plan.reach[h, i]
+            for a in range(A):
+                before = entries
+                c = own.index[(h * S + s) * A + a]
+                entries += add_successors(plan, own, c, h + 1)
+                if pools:
+                    entries += add_successors(plan, pooled, pooled.index[s * A + a], h + 1)
+                if entries == before:
+                    add_state(plan, h + 1, s)
+                    entries += 1
+    most = 0
+    for h in range(H):
+        most = max(most, plan.count[h])
+    known[4], known[5] = entries + 1, most
+
+
+@jit_inline
+def add_successors(plan, cells, c, h):
+    """Give all successors of cell c (-1: none) a number at step h; returns how many there are."""
+    count = 0
+    e = cells.head[c] if c >= 0 else np.int32(-1)
+    while e >= 0:
+        add_state(plan, h, cells.edge_state[e])
+        count += 1
+        e = cells.edge_next[e]
+    return count
+
+
+@jit_inline
+def add_state(plan, h, s):
+    """Give state s a number at step h."""
+    if plan.local[h, s] < 0:
+        plan.local[h, s] = plan.count[h]
+        plan.reach[h, plan.count[h]] = s
+        plan.count[h] += 1
+
+
+# ---------------------------------------------------------------- numbers
+
+
+@jit_part
+def write_model(know, plan, moves, signals, bonuses, pools, model):
+    """Write the model that the chosen experts have of the coming episode.
+
+    `moves` and `signals` are the grids of their filters.
+    """
+    C, H, N, A = model.signals.shape
+    place = 0
+    model.offsets[0] = 0
+    for h in range(H):
+        for i in range(N):
+            inside = i < plan.count[h]
+            s = np.int64(plan.reach[h, i]) if inside else np.int64(0)
+            for a in range(A):
+                if inside and h + 1 < H:
+                    place = write_row(know, plan, moves, pools, h, s, a, place, model)
+                model.offsets[(h * N + i) * A + a + 1] = place
+                for c in range(C):
+                    model.signals[c, h, i, a] = 0.0
+                    model.means[c, h, i, a] = 0.0
+            if inside:
+                write_signals(know, plan, signals, bonuses, h, i, s, model)
+
+
+@jit_inline
+def now(n, grid, k, passed):
+    """Effective observations after `passed` episodes without a visit."""
+    return n / (1.0 + growth_of(grid, k, passed) * n)
+
+
+@jit_part
+def write_row(know, plan, grid, pools, h, s, a, first, model):
+    """Write successors of (h, s, a) from entry `first` on; returns the entry after the last."""
+    own, pooled = know.own, know.pooled
+    S, A = plan.local.shape[1], plan.policy.shape[2]
+    c = own.index[(h * S + s) * A + a]
+    q = pooled.index[s * A + a] if pools else np.int32(-1)
+    for x in range(model.row.shape[1]):
+        model.row[a, x] = 0.0
+    spread = share_out(know, grid, c, q, model)
+    if spread == 0.0:
+        model.states[first] = plan.local[h + 1, s]
+        model.p[first] = 1.0
+        return first + 1
+    place = first
+    e = own.head[c] if c >= 0 else np.int32(-1)
+    while e >= 0:
+        state = own.edge_state[e]
+        model.place[state] = place
+        model.states[place] = plan.local[h + 1, state]
+        model.p[place] = edge_mass(own, e, model.chosen[0], model.factor[0])
+        place += 1
+        e = own.edge_next[e]
+    e = pooled.head[q] if q >= 0 else np.int32(-1)
+    while e >= 0:
+        state = pooled.edge_state[e]
+        mass = edge_mass(pooled, e, model.chosen[0], model.factor[1])
+        at = model.place[state]
+        if at >= 0:
+            model.p[at] += mass
+        elif mass > 0.0:
+            model.states[place] = plan.local[h + 1, state]
+            model.p[place] = mass
+            place += 1
+        e = pooled.edge_next[e]
+    e = own.head[c] if c >= 0 else np.int32(-1)
+    while e >= 0:
+        model.place[own.edge_state[e]] = -1
+        e = own.edge_next[e]
+    total = 0.0
+    for e in range(first, place):
+        total += model.p[e]
+    for e in range(first, place):
+        model.p[e] /= total
+        state = plan.reach[h + 1, model.states[e]]
+        for x in range(1 + plan.mu.size):
+            V = plan.values[x, h + 1, state]
+            model.row[a, 2 * x] += model.p[e] * V
+            model.row[a, 2 * x + 1] += model.p[e] * V * V
+    model.row[a, model.row.shape[1] - 1] = 1.0 / spread
+    return place
+
+
+@jit_part
+def share_out(know, grid, c, q, model):
+    """Write what a count of each chosen expert is worth; returns the mean of 1/n, or 0.
+
+    `model.factor[0]` is for counts of cell c, `model.factor[1]` for those of pooled cell q.
+    """
+    own, pooled, m = know.own, know.pooled, know.episode[0]
+    spread, known = 0.0, False
+    for x in range(CHOSEN):
+        weight = model.chosen[0, x, 2]
+        model.factor[0, x], model.factor[1, x] = 0.0, 0.0
+        if weight == 0.0:
+            continue
+        k, l = int(model.chosen[0, x, 0]), int(model.chosen[0, x, 1])
+        n, N = 0.0, 0.0
+        if c >= 0:
+            n = now(own.n[c, k], grid, k, float(m - own.last_move[c]))
+        if q >= 0:
+            N = now(pooled.n[q, k], grid, k, float(m - pooled.last_move[q]))
+        mine, others = blend(n, N, grid.omega[l])
+        total = mine + others
+        spread += weight / max(total, 0.01)
+        if mine > 0.0:
+            model.factor[0, x] = weight * mine / total / own.n[c, k] * own.scale[c, k]
+        if others > 0.0:
+            model.factor[1, x] = weight * others / total / pooled.n[q, k] * pooled.scale[q, k]
+        known |= total > 0.0
+    return spread if known else 0.0
+
+
+@jit_inline
+def edge_mass(cells, e, chosen, factor):
+    """Probability of an edge, averaged over the chosen experts."""
+    mass = 0.0
+    for x in range(CHOSEN):
+        if factor[x] > 0.0:
+            mass += factor[x] * cells.edge_count[e, int(chosen[x, 0])]
+    return mass
+
+
+@jit_part
+def write_signals(know, plan, grid, bonuses, h, i, s, model):
+    """Write rewards and utilities of all actions in state s, number i of step h."""
+    C, H, _, A = model.signals.shape
+    S, K = plan.local.shape[1], C - 1
+    for a in range(A):
+        c, q = know.own.index[(h * S + s) * A + a], know.pooled.index[s * A + a]
+        for g in range(C):
+            mean, u = estimate_signal(know, grid, g, c, q, model.chosen[1 + g])
+            model.means[g, h, i, a] = mean
+            model.signals[g, h, i, a] = u
+        if c < 0 and q < 0:
+            model.means[0, h, i, a] = 1.0
+            for g in range(1, C):
+                model.means[g, h, i, a] = bonuses.unknown_utility
+    growth = 1.0 + bonuses.growth * log_of(1.0 + know.episode[0])
+    for a in range(A):
+        n = model.row[a, 2 * C] if h + 1 < H else 1.0
+        least = max(n, FEWEST)
+        spread = model.signals[0, h, i, a]
+        for k in range(K):
+            spread += plan.mu[k] * plan.mu[k] * model.signals[1 + k, h, i, a]
+        if h + 1 < H:
+            spread += value_variance(model, a, 0, C) / least
+        bonus = bonuses.reward * np.sqrt(spread * growth) + bonuses.visit / np.sqrt(least)
+        bonus += bonuses.range * (H - h - 1) / max(n, 1.0)
+        model.signals[0, h, i, a] = model.means[0, h, i, a] + bonus
+        for g in range(1, C):
+            spread = model.signals[g, h, i, a]
+            if h + 1 < H:
+                spread += value_variance(model, a, g, C) / least
+            utility = model.means[g, h, i, a] + plan.optimism[0] * np.sqrt(spread)
+            model.signals[g, h, i, a] = max(min(utility, 1.0), 0.0)
+
+
+@jit_part
+def estimate_signal(know, grid, g, c, q, chosen):
+    """Mean of signal g in a pair, averaged over the chosen experts, and its variance."""
+    own, pooled, m = know.own, know.pooled, know.episode[0]
+    mean, u, square = 0.0, 0.0, 0.0
+    for x in range(CHOSEN):
+        weight = chosen[x, 2]
+        if weight == 0.0:
+            break
+        k, l = int(chosen[x, 0]), int(chosen[x, 1])
+        n, N, total_mean = 0.0, 0.0, 0.0
+        if c >= 0:
+            n = now(own.signal[c, g, k, 0], grid, k, float(m - own.last[c]))
+        if q >= 0:
+            N = now(pooled.signal[q, g, k, 0], grid, k, float(m - pooled.last[q]))
+        mine, others = blend(n, N, grid.omega[l])
+        if mine > 0.0:
+            total_mean += mine * own.signal[c, g, k, 1]
+        if others > 0.0:
+            total_mean += others * pooled.signal[q, g, k, 1]
+        total = mine + others
+        v = know.signals[g].v[k, l]
+        if know.binary[g]:
+            b = (total_mean + 0.5) / (total + 1.0)
+            v = b * (1.0 - b)
+        prior = v / SPREAD  # shrinks to the mean of all pairs
+        guess = (total_mean + prior * know.mean[g]) / (total + prior)
+        mean += weight * guess
+        square += weight * guess * guess
+        u += weight * min(v / (total + prior), SPREAD)
+    return mean, min(u + max(square - mean * mean, 0.0), SPREAD)
+
+
+@jit_part
+def value_variance(model, a, g, C):
+    """Variance of value g after action a, under P̂ and half an observation of the average row."""
+    first, second, known = 0.0, 0.0, 0.0
+    for other in range(model.row.shape[0]):
+        if model.row[other, 2 * C] > 0.0:
+            known += 1.0
+            first += model.row[other, 2 * g]
+            second += model.row[other, 2 * g + 1]
+    if known == 0.0:
+        return 0.0
+    n = model.row[a, 2 * C]
+    first = (n * model.row[a, 2 * g] + 0.5 * first / known) / (n + 0.5)
+    second = (n * model.row[a, 2 * g + 1] + 0.5 * second / known) / (n + 0.5)
+    return max(second - first * first, 0.0)
