@@ -235,8 +235,9 @@ def _settings(setup: Setup, options: dict[str, Any]) -> Settings:
     """Numbers of the kernels; limits of alarms from the rate of false ones."""
     _, H, _, _, K = setup.sizes
     caution = options["caution"]
+    omega = np.array(POOLING)
     moves, signals = (
-        Grid(*np.array(rates, float).T.copy(), np.array(POOLING))
+        Grid(np.array([k for k, _ in rates]), np.array([float(p) for _, p in rates]), omega)
         for rates in (MOVE_RATES, SIGNAL_RATES)
     )
     compared = (_comparisons(moves), (1 + K) * _comparisons(signals))

@@ -117,7 +117,7 @@ class DensePolicy:
     """
 
     def __init__(self, table: FloatArray) -> None:
-        self.shape: tuple[int, int, int] = table.shape  # type: ignore[assignment]
+        self.shape: tuple[int, int, int] = table.shape
         self.lease = Lease()
         self._table = table
 

@@ -24,7 +24,7 @@ class Events(NamedTuple):
     """The last events."""
 
     table: FloatArray  # (n, 9)
-    count: NDArray[np.int64]  # (1,) events so far
+    count: NDArray[np.int64]  # type: ignore[assignment]  # (1,) events so far
     place: NDArray[np.int64]  # (2+K,) row of the last event of each quantity, or -1
     last: NDArray[np.int64]  # (2+K,) episode of its last alarm
 

@@ -44,7 +44,7 @@ class Plan(NamedTuple):
     """The policy in use, and values of it in the model it was made for."""
 
     local: IndexArray  # (H, S) number of a state at step h in the model, or -1
-    count: NDArray[np.int64]  # (H,) states at each step
+    count: NDArray[np.int64]  # type: ignore[assignment]  # (H,) states at each step
     reach: IndexArray  # (H, S) which they are
     policy: FloatArray  # (H, S, A); uniform where nothing was planned
     values: FloatArray  # (1+K, H, S) V_r + Σ μ V_g, then V_g
@@ -80,7 +80,7 @@ class Model(NamedTuple):
     row: FloatArray  # (A, 2(1+K) + 1) scratch: two moments of each value, and n
     factor: FloatArray  # (2, CHOSEN) scratch
     worth: FloatArray  # (2, 2, N) scratch of `planner.take_policy`
-    chosen: FloatArray  # (2+K, CHOSEN, 3) k, l and weight of experts, quantity by quantity
+    chosen: FloatArray  # (2+K, CHOSEN, 3) k, o and weight of experts, quantity by quantity
 
 
 # ---------------------------------------------------------------- experts
@@ -97,19 +97,19 @@ def choose(know, chosen):
 
 @jit_part
 def choose_of(experts, chosen):
-    """Write k, l and weight of the heaviest experts, weights adding to 1; whether any pools."""
+    """Write k, o and weight of the heaviest experts, weights adding to 1; whether any pools."""
     kk, ll = experts.weight.shape
     best, total, pools = 0.0, 0.0, False
     for n in range(chosen.shape[0]):
         chosen[n, 2] = 0.0
         for k in range(kk):
-            for l in range(ll):
-                w = experts.weight[k, l]
+            for o in range(ll):
+                w = experts.weight[k, o]
                 taken = False
                 for before in range(n):
-                    taken |= chosen[before, 0] == k and chosen[before, 1] == l
+                    taken |= chosen[before, 0] == k and chosen[before, 1] == o
                 if not taken and w > chosen[n, 2] and w >= WEIGHT * best:
-                    chosen[n, 0], chosen[n, 1], chosen[n, 2] = k, l, w
+                    chosen[n, 0], chosen[n, 1], chosen[n, 2] = k, o, w
         best = max(best, chosen[n, 2])
         total += chosen[n, 2]
         pools |= chosen[n, 2] > 0.0 and chosen[n, 1] > 0.0
@@ -123,10 +123,10 @@ def matters(weight, k):
     """Whether one of filter k's experts may be used in planning."""
     best, own = 0.0, 0.0
     for i in range(weight.shape[0]):
-        for l in range(weight.shape[1]):
-            best = max(best, weight[i, l])
+        for o in range(weight.shape[1]):
+            best = max(best, weight[i, o])
             if i == k:
-                own = max(own, weight[i, l])
+                own = max(own, weight[i, o])
     return own >= WEIGHT * best
 
 
@@ -292,13 +292,13 @@ def share_out(know, grid, c, q, model):
         model.factor[0, x], model.factor[1, x] = 0.0, 0.0
         if weight == 0.0:
             continue
-        k, l = int(model.chosen[0, x, 0]), int(model.chosen[0, x, 1])
+        k, o = int(model.chosen[0, x, 0]), int(model.chosen[0, x, 1])
         n, N = 0.0, 0.0
         if c >= 0:
             n = now(own.n[c, k], grid, k, float(m - own.last_move[c]))
         if q >= 0:
             N = now(pooled.n[q, k], grid, k, float(m - pooled.last_move[q]))
-        mine, others = blend(n, N, grid.omega[l])
+        mine, others = blend(n, N, grid.omega[o])
         total = mine + others
         spread += weight / max(total, 0.01)
         if mine > 0.0:
@@ -363,19 +363,19 @@ def estimate_signal(know, grid, g, c, q, chosen):
         weight = chosen[x, 2]
         if weight == 0.0:
             break
-        k, l = int(chosen[x, 0]), int(chosen[x, 1])
+        k, o = int(chosen[x, 0]), int(chosen[x, 1])
         n, N, total_mean = 0.0, 0.0, 0.0
         if c >= 0:
             n = now(own.signal[c, g, k, 0], grid, k, float(m - own.last[c]))
         if q >= 0:
             N = now(pooled.signal[q, g, k, 0], grid, k, float(m - pooled.last[q]))
-        mine, others = blend(n, N, grid.omega[l])
+        mine, others = blend(n, N, grid.omega[o])
         if mine > 0.0:
             total_mean += mine * own.signal[c, g, k, 1]
         if others > 0.0:
             total_mean += others * pooled.signal[q, g, k, 1]
         total = mine + others
-        v = know.signals[g].v[k, l]
+        v = know.signals[g].v[k, o]
         if know.binary[g]:
             b = (total_mean + 0.5) / (total + 1.0)
             v = b * (1.0 - b)

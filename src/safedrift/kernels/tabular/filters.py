@@ -58,7 +58,7 @@ class Grid(NamedTuple):
 class Cells(NamedTuple):
     """What is known of pairs: of (h, s, a), or of (s, a) for all steps together."""
 
-    index: IndexArray  # (pairs,) number of a pair's cell, or -1
+    index: IndexArray  # type: ignore[assignment]  # (pairs,) number of a pair's cell, or -1
     used: NDArray[np.int64]  # (2,) cells and edges in use
     key: NDArray[np.int64]  # (cap,) pair of a cell
     last: NDArray[np.int64]  # (cap,) episode of the last visit
@@ -254,16 +254,16 @@ def see_successor(own, pooled, c, p, state, S, experts, grid):
         n, N = own.n[c, k], pooled.n[p, k]
         count = own.edge_count[e, k] * own.scale[c, k]
         share = pooled.edge_count[f, k] * pooled.scale[p, k] / N if N > 0.0 else 0.0
-        for l in range(grid.omega.size):
-            a, b = blend(n, N, grid.omega[l])
-            prior = experts.v[k, l]
+        for o in range(grid.omega.size):
+            a, b = blend(n, N, grid.omega[o])
+            prior = experts.v[k, o]
             top = (count if a > 0.0 else 0.0) + b * share + prior
             inverse = 1.0 / (a + b + S * prior)
             q = top * inverse
-            pay(experts, k, l, q)
+            pay(experts, k, o, q)
             prior *= 1.0 + rate * prior * (1.0 / top - S * inverse)
-            experts.v[k, l] = min(max(prior, least), 2.0)
-            experts.square[k, l] += (1.0 - q) * (1.0 - q)
+            experts.v[k, o] = min(max(prior, least), 2.0)
+            experts.square[k, o] += (1.0 - q) * (1.0 - q)
         own.n[c, k] += 1.0
         own.edge_count[e, k] += 1.0 / own.scale[c, k]
         pooled.n[p, k] += 1.0
@@ -271,12 +271,12 @@ def see_successor(own, pooled, c, p, state, S, experts, grid):
 
 
 @jit_inline
-def pay(experts, k, l, q):
+def pay(experts, k, o, q):
     """Charge expert (k, l) for an observation that it gave probability q."""
-    experts.product[k, l] *= q
-    if experts.product[k, l] < TINY:
-        experts.loss[k, l] -= log_of(experts.product[k, l])
-        experts.product[k, l] = 1.0
+    experts.product[k, o] *= q
+    if experts.product[k, o] < TINY:
+        experts.loss[k, o] -= log_of(experts.product[k, o])
+        experts.product[k, o] = 1.0
 
 
 @jit_part
@@ -287,26 +287,26 @@ def see_signal(own, pooled, c, p, i, x, binary, experts, grid):
     for k in range(grid.kappa.size):
         n, mean = own.signal[c, i, k, 0], own.signal[c, i, k, 1]
         N, pooled_mean = pooled.signal[p, i, k, 0], pooled.signal[p, i, k, 1]
-        for l in range(grid.omega.size):
-            a, b = blend(n, N, grid.omega[l])
+        for o in range(grid.omega.size):
+            a, b = blend(n, N, grid.omega[o])
             total = a + b
             guess = (a * mean + b * pooled_mean) / total if total > 0.0 else 0.5
             error = (x - guess) * (x - guess)
-            v = experts.v[k, l]
+            v = experts.v[k, o]
             variance = v + SPREAD
             if total > 0.0:
                 variance = max(min(v * (1.0 + 1.0 / total), variance), LEAST)
             if binary:
                 q = (total * guess + 0.5) / (total + 1.0)
-                pay(experts, k, l, q if x == 1.0 else 1.0 - q)
+                pay(experts, k, o, q if x == 1.0 else 1.0 - q)
             else:
-                experts.loss[k, l] += 0.5 * error / variance
-                experts.product[k, l] *= variance
-                if experts.product[k, l] < TINY:
-                    experts.loss[k, l] += 0.5 * log_of(experts.product[k, l])
-                    experts.product[k, l] = 1.0
-            experts.square[k, l] += error
-            experts.v[k, l] = max(v + (error * v / variance - v) * rate, FLOOR)
+                experts.loss[k, o] += 0.5 * error / variance
+                experts.product[k, o] *= variance
+                if experts.product[k, o] < TINY:
+                    experts.loss[k, o] += 0.5 * log_of(experts.product[k, o])
+                    experts.product[k, o] = 1.0
+            experts.square[k, o] += error
+            experts.v[k, o] = max(v + (error * v / variance - v) * rate, FLOOR)
         own.signal[c, i, k, 0] = n + 1.0
         own.signal[c, i, k, 1] = mean + (x - mean) / (n + 1.0)
         pooled.signal[p, i, k, 0] = N + 1.0
@@ -318,12 +318,12 @@ def see_signal(own, pooled, c, p, i, x, binary, experts, grid):
 
 @jit_part
 def heaviest(weight):
-    """Number k * (pooling strengths) + l of the heaviest expert."""
+    """Number k * (pooling strengths) + o of the heaviest expert."""
     best, found = -1.0, 0
     for k in range(weight.shape[0]):
-        for l in range(weight.shape[1]):
-            if weight[k, l] > best:
-                best, found = weight[k, l], k * weight.shape[1] + l
+        for o in range(weight.shape[1]):
+            if weight[k, o] > best:
+                best, found = weight[k, o], k * weight.shape[1] + o
     return found
 
 
@@ -336,21 +336,21 @@ def settle(experts, grid, sign, observations, m):
     kk, ll = experts.weight.shape
     best = np.inf
     for k in range(kk):
-        for l in range(ll):
-            experts.loss[k, l] += sign * log_of(experts.product[k, l])
-            best = min(best, experts.loss[k, l])
+        for o in range(ll):
+            experts.loss[k, o] += sign * log_of(experts.product[k, o])
+            best = min(best, experts.loss[k, o])
     for k in range(kk):
-        for l in range(ll):
-            experts.loss[k, l] = min(experts.loss[k, l] - best, MOST)
-    l = heaviest(experts.weight) % ll
+        for o in range(ll):
+            experts.loss[k, o] = min(experts.loss[k, o] - best, MOST)
+    o = heaviest(experts.weight) % ll
     for k in range(kk):
         for j in range(k + 1, kk):
             if grid.power[j] < grid.power[k] or grid.kappa[j] < grid.kappa[k]:
                 continue
-            C = experts.C[k, j] + experts.loss[k, l] - experts.loss[j, l]
+            C = experts.C[k, j] + experts.loss[k, o] - experts.loss[j, o]
             if C > 0.0:
                 experts.C[k, j] = C
-                experts.excess[k, j, 0] += experts.square[k, l] - experts.square[j, l]
+                experts.excess[k, j, 0] += experts.square[k, o] - experts.square[j, o]
                 experts.excess[k, j, 1] += observations
             else:
                 experts.C[k, j] = 0.0
@@ -359,16 +359,16 @@ def settle(experts, grid, sign, observations, m):
                 experts.since[k, j] = m + 1
     total = 0.0
     for k in range(kk):
-        for l in range(ll):
-            experts.weight[k, l] *= exp_of(-experts.loss[k, l])
-            total += experts.weight[k, l]
+        for o in range(ll):
+            experts.weight[k, o] *= exp_of(-experts.loss[k, o])
+            total += experts.weight[k, o]
     for k in range(kk):
-        for l in range(ll):
-            share = (1.0 - SHARE) * experts.weight[k, l] / total + SHARE / (kk * ll)
-            experts.weight[k, l] = share
-            experts.loss[k, l] = 0.0
-            experts.product[k, l] = 1.0
-            experts.square[k, l] = 0.0
+        for o in range(ll):
+            share = (1.0 - SHARE) * experts.weight[k, o] / total + SHARE / (kk * ll)
+            experts.weight[k, o] = share
+            experts.loss[k, o] = 0.0
+            experts.product[k, o] = 1.0
+            experts.square[k, o] = 0.0
 
 
 @jit_part
@@ -422,8 +422,8 @@ def correct_signals(cells, i, k, j, since, J):
 def clear_alarm(experts, k, j, m):
     """Give filter k a new chance: the weight of j, and statistics that start again."""
     kk, ll = experts.weight.shape
-    for l in range(ll):
-        experts.weight[k, l] = max(experts.weight[k, l], experts.weight[j, l])
+    for o in range(ll):
+        experts.weight[k, o] = max(experts.weight[k, o], experts.weight[j, o])
     for i in range(k + 1, kk):
         experts.C[k, i] = 0.0
         experts.excess[k, i, 0] = 0.0

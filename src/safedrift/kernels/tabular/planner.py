@@ -122,10 +122,10 @@ def play(arrays, settings, memory, work, one, several, inputs, first, buffer, ou
     C = signals.shape[0]
     for e in range(first, B):
         m = memory.know.episode[0]
-        trace.replanned[e] = m >= memory.clock.next_plan[0]
-        if trace.replanned[e]:
-            if not plan(memory, settings, work, one, several, arrays.thresholds[m]):
-                return e
+        due = m >= memory.clock.next_plan[0]
+        if due and not plan(memory, settings, work, one, several, arrays.thresholds[m]):
+            return e
+        trace.replanned[e] = due
         show(memory.plan, e, trace)
         if inputs.measured[e]:
             copy_table(memory.plan.policy, out.policies[written])
@@ -226,9 +226,9 @@ def learn(states, actions, signals, settings, memory):
 def forget_losses(experts):
     """Drop losses of this episode so far: they were those of a signal with two values."""
     for k in range(experts.loss.shape[0]):
-        for l in range(experts.loss.shape[1]):
-            experts.product[k, l] = 1.0
-            experts.loss[k, l] = 0.0
+        for o in range(experts.loss.shape[1]):
+            experts.product[k, o] = 1.0
+            experts.loss[k, o] = 0.0
 
 
 @jit_part
