@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from enum import StrEnum
@@ -27,6 +27,8 @@ from safedrift.cli.shared import (
     progress_bars,
     write_text,
 )
+
+MOST_EVENTS = 8  # that are printed
 
 
 class Mode(StrEnum):
@@ -323,9 +325,20 @@ def _print_summary(summary: dict[str, Any], folder: Path) -> None:
     for name, value, meaning in _summary_rows(summary):
         table.add_row(name, f"{value:.4f}", Text(meaning, style="dim"))
     console.print(table)
+    _print_events(summary["events"], say)
     for note in summary["notes"]:
         say(f"\nNote. {note}", style="yellow")
     say(f"\nLook at {folder / 'report.html'}")
+
+
+def _print_events(events: list[str], say: Callable[[str], None]) -> None:
+    """Print the last changes that the learner noticed."""
+    if events:
+        say(f"\nThe learner noticed {len(events)} change{'s' * (len(events) > 1)} of the world:")
+    if len(events) > MOST_EVENTS:
+        say(f"  ... (the last {MOST_EVENTS}; all are in the report)")
+    for event in events[-MOST_EVENTS:]:
+        say(f"  {event}")
 
 
 def _constants(summary: dict[str, Any]) -> str:

@@ -6,7 +6,8 @@ policies of the measured ones; their exact values are computed afterwards, in th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
@@ -21,7 +22,7 @@ from safedrift.experiments.streams import seeds
 from safedrift.learners import Learner
 from safedrift.models import DriftingWorld, LinearKernelCMDP
 from safedrift.oracles import Optima, evaluate_episodes, optima, variation
-from safedrift.results import LearnerRecord, Manifest, Outcome, Run, SizesRecord, Truth
+from safedrift.results import Event, LearnerRecord, Manifest, Outcome, Run, SizesRecord, Truth
 from safedrift.results import unknown_truth as _unknown_truth
 
 __all__ = ["Progress", "check_feasible", "check_sizes", "measure_truth", "simulate"]
@@ -216,6 +217,7 @@ def _manifest(
             name=learner.name,
             settings=learner.settings(),
             notes=[] if notes is None else list(notes(trace)),
+            events=_events(learner, names),
         ),
         sizes=SizesRecord(**sizes),
         seed=seed,
@@ -223,6 +225,16 @@ def _manifest(
         measure_every=measure_every,
         discretisation=discretisation,
     )
+
+
+def _events(learner: Learner, names: Sequence[str]) -> list[Event]:
+    """Changes that the learner noticed, with the names of the constraints where they have any."""
+    noticed = getattr(learner, "events", None)
+    found: list[Event] = [] if noticed is None else noticed()
+    if not names and learner.sizes.K > 1:
+        return found
+    called = {f"utility {k}": name for k, name in enumerate(names or ("utility",))}
+    return [replace(x, quantity=called.get(x.quantity, x.quantity)) for x in found]
 
 
 # ---------------------------------------------------------------- checks

@@ -69,6 +69,7 @@ def _page(run: Run, certificates: Certificates | None) -> str:
 {table(("Figure", "Value", "Definition"), figures)}
 <p class="quiet">{_GUIDE}{_MARKS if events(run) else ""}</p>
 {plots}
+{_changes(run)}
 {proofs}
 <details>
 <summary>Parameters</summary>
@@ -76,6 +77,29 @@ def _page(run: Run, certificates: Certificates | None) -> str:
 </details>
 <script>{_LINK}</script>"""
     return page_html(title, body, LEMMA_STYLE)
+
+
+def _changes(run: Run) -> str:
+    """A table of the changes that the learner noticed, or nothing."""
+    found = run.manifest.learner.events
+    if not found:
+        return ""
+    rows = [
+        (
+            f"{x.episode:,}",
+            escape(x.quantity),
+            f"step {x.step}, state {x.state}, action {x.action}"
+            + ("" if x.successor is None else f", to state {x.successor}"),
+            f"{x.before:.3f} → {x.after:.3f}",
+        )
+        for x in found
+    ]
+    head = ("Noticed after episode", "What", "Where it changed most", "Estimate")
+    return f"""<details open>
+<summary>Changes that the learner noticed: {len(found)}</summary>
+<p class="quiet">{_CHANGES}</p>
+{table(head, rows)}
+</details>"""
 
 
 def page_html(title: str, body: str, style: str = "") -> str:
@@ -118,6 +142,12 @@ _GUIDE = "Episodes count from 0. Drag to zoom, double-click to zoom out; all plo
 _MARKS = (
     " Faint vertical lines mark restarts of the policy (solid) and of the window (dotted), and "
     f"other events (dashed); they are not drawn if there are more than {MOST_MARKS}."
+)
+
+_CHANGES = (
+    "A filter that planning relied on was found wrong about a reward, a utility or a transition. "
+    "Each row names the pair whose estimate changed most; alarms that follow each other closely "
+    "are one row. The last 256 are kept."
 )
 
 _POLICY = (

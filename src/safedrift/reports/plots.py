@@ -115,8 +115,11 @@ def events(run: Run) -> dict[str, IntArray]:
     found = {
         name: run.episodes[values]
         for name, values in run.trace.items()
-        if values.dtype == bool and values.ndim == 1
+        if values.dtype == bool and values.ndim == 1 and name != "feasible"
     }
+    if run.manifest.learner.events:  # better than the trace, which has measured episodes only
+        found.pop("alarm", None)
+        found["change"] = np.array([event.episode for event in run.manifest.learner.events])
     periods = _periods(run)
     if periods is not None:
         every = dict(zip(("policy_restart", "window_restart"), periods, strict=True))

@@ -4,6 +4,7 @@ from safedrift.results import comparison_storage as comparison_storage
 from safedrift.results import comparison_text as comparison_text
 from safedrift.results.comparison import Comparison
 from safedrift.results.description import Description
+from safedrift.results.events import Event
 from safedrift.results.manifest import LearnerRecord, Manifest, SizesRecord
 from safedrift.results.run import Run
 from safedrift.results.storage import from_parquet, to_parquet
@@ -13,6 +14,7 @@ from safedrift.results.truth import Outcome, Truth, unknown_truth
 __all__ = [
     "Comparison",
     "Description",
+    "Event",
     "LearnerRecord",
     "Manifest",
     "Outcome",

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from safedrift import _check
 from safedrift._version import __version__
+from safedrift.results.events import Event
 
 __all__ = ["LearnerRecord", "Manifest", "SizesRecord", "read_manifest"]
 
@@ -31,11 +32,12 @@ class SizesRecord(_Record):
 
 
 class LearnerRecord(_Record):
-    """Who learnt: its name, its settings, and its notes on the run."""
+    """Who learnt: its name, its settings, its notes on the run, and changes that it noticed."""
 
     name: str
     settings: dict[str, Any] = {}
     notes: list[str] = []
+    events: list[Event] = []
 
 
 class Manifest(_Record):

@@ -64,6 +64,7 @@ def summary(run: Run) -> dict[str, Any]:
             for name, values in given.trace.items()
         },
         "discretisation": manifest.discretisation,
+        "events": [str(event) for event in manifest.learner.events],
         "notes": notes(given),
     }
     return found if truth.known else found | dict.fromkeys(_NEED_TRUTH)
