@@ -338,7 +338,7 @@ def build(
     caution: float = 0.0,
     false_alarm_rate: float = 1e-5,
     replan_every: int = 25,
-    gain_per_plan: float = 0.001,
+    gain_per_plan: float = 0.002,
     reward_bonus: float = 0.5,
     utility_bonus: float = 0.15,
     range_bonus: float = 0.1,
