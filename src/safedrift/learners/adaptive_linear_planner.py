@@ -49,7 +49,7 @@ SIGNAL_RATES = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e4)
 SIGNAL_PRIOR = 100.0  # variance of a signal in units of its noise, before anything is known
 PACE = 10.0  # episodes since the last alarm over episodes between two plans
 MOVED = 0.01  # change of a threshold that calls for a plan
-TRUST = 0.8
+DOUBT = 1.0  # of a corrected filter, in squared distances from where it was
 MOST_NUMBERS = 2**27  # that the covariances may have in all: 1 GiB
 
 
@@ -159,7 +159,7 @@ def _numbers(known: Coordinates, options: Mapping[str, Any]) -> Settings:
         unit=np.array([known.move_unit, known.signal_unit]),
         prior=np.array([known.move_unit, SIGNAL_PRIOR * known.signal_unit]),
         limits=log(np.array(pairs) / options["false_alarms"]),
-        trust=TRUST,
+        doubt=DOUBT,
         every=float(options["replan_every"]),
         pace=PACE,
         reward_bonus=options["reward_bonus"],
@@ -198,7 +198,6 @@ def _make_memory(sizes: Sizes, known: Coordinates, numbers: Settings) -> Memory:
             mu=np.zeros(K),
             thresholds=np.zeros(K),
             feasible=np.ones(1, bool),
-            move=np.zeros((H, f)),
         ),
     )
 
@@ -225,6 +224,7 @@ def _make_work(setup: Setup, known: Coordinates) -> Work:
         score=np.zeros((2, f)),
         rest=np.zeros(f),
         chosen=np.zeros((CHOSEN, 3)),
+        move=np.zeros((H, f)),
         move_cov=np.zeros((H, f, f)),
         signal=np.zeros((1 + K, H, d2)),
         signal_cov=np.zeros((1 + K, H, d2, 1 if basis.one_hot else d2)),
@@ -236,6 +236,7 @@ def _make_work(setup: Setup, known: Coordinates) -> Work:
         tables=tables,
         rewards=tables.rewards[:, None],
         episodes=np.zeros(1, np.int64),
+        mu=np.zeros(K),
         numbers=np.zeros((1, 8)),
         answers=make_answers(1, K),
         changes=np.zeros((1, H)),
@@ -290,7 +291,7 @@ def build(
     replan_every: int = 10,
     false_alarms: float = 1e-5,
     reward_bonus: float = 0.5,
-    utility_bonus: float = 0.15,
+    utility_bonus: float = 0.05,
     seed: int | np.random.SeedSequence = 0,
 ) -> CheckedLearner:
     """Return the planner for a world with features and finitely many states.

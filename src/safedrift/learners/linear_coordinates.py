@@ -22,7 +22,7 @@ import numpy as np
 
 from safedrift import _check
 from safedrift._check import FloatArray
-from safedrift.kernels.linear.filters import Basis, inverse_of
+from safedrift.kernels.linear.filters import MIXED, Basis, inverse_of
 from safedrift.kernels.sums import product
 from safedrift.kernels.types import Features
 
@@ -57,7 +57,9 @@ def coordinates(features: Features, S: int, A: int) -> Coordinates:
     """
     base, x, unit = _transitions(features)
     phi, mean, signal_unit = _signals(features, S, A)
-    basis = Basis(features.offsets, features.states, base, x, phi, features.one_hot)
+    lengths = np.diff(features.offsets)
+    weight = 1 / np.maximum(base, MIXED / np.repeat(lengths, lengths))
+    basis = Basis(features.offsets, features.states, base, x, weight, phi, features.one_hot)
     return Coordinates(basis, unit, mean, signal_unit)
 
 

@@ -11,7 +11,9 @@ With multipliers μ and values V of the last plan, ψ^V(x, a) = Σ_y x_y V(y), a
     r̃ = r̂ + c_r √(|φ|²_r + Σ_k μ_k² |φ|²_g,k + |ψ^(V_r + μ·V_g)|²),
     g̃ = min(1, ĝ + c_g √(|φ|²_g + |ψ^V_g|²)),
 
-each |φ|² at most 0.1, and the constrained optimum of (P̂, r̃, g̃, b) is played.
+each |φ|² at most 0.1, and the constrained optimum of (P̂, r̃, g̃, b) is played. Where no policy of that
+model is safe, c_g is multiplied by 5, at most twice: what might be safe has to be tried, or a wrong
+estimate of it would never be corrected.
 """
 
 from __future__ import annotations
@@ -56,6 +58,7 @@ from safedrift.kernels.stepping import first_state, next_linear, observe_linear
 from safedrift.kernels.types import FloatArray, TableArrays, jit, jit_inline, jit_part
 
 MOST_MU = 10.0  # multiplier that bonuses and the next plan start from, at most
+ATTEMPTS, BOLDER = 3, 5.0  # plans with ever larger c_g, where no policy seems safe
 
 
 class Settings(NamedTuple):
@@ -66,7 +69,7 @@ class Settings(NamedTuple):
     unit: FloatArray  # (2,) q of transitions and signals
     prior: FloatArray  # (2,) variance of a coefficient before anything is known, likewise
     limits: FloatArray  # (2,) of C, likewise
-    trust: float  # in the estimated probabilities as weights of the next observation
+    doubt: float  # of a filter that was corrected
     every: float  # most episodes between two plans
     pace: float  # episodes since the last alarm over episodes between two plans
     reward_bonus: float  # c_r
@@ -95,7 +98,6 @@ class Plan(NamedTuple):
     mu: FloatArray  # (K,)
     thresholds: FloatArray  # (K,)
     feasible: NDArray[np.bool_]  # (1,)
-    move: FloatArray  # (H, f) z of the model
 
 
 class Memory(NamedTuple):
@@ -119,6 +121,7 @@ class Work(NamedTuple):
     score: FloatArray  # (2, f)
     rest: FloatArray  # (f,)
     chosen: FloatArray  # (CHOSEN, 3)
+    move: FloatArray  # (H, f) z of the model
     move_cov: FloatArray  # (H, f, f)
     signal: FloatArray  # (1+K, H, d2)
     signal_cov: FloatArray  # (1+K, H, d2, d2 or 1)
@@ -130,6 +133,7 @@ class Work(NamedTuple):
     tables: TableArrays  # the model, as a world of one episode
     rewards: FloatArray  # its rewards with a signal axis
     episodes: NDArray[np.int64]  # (1,) 0
+    mu: FloatArray  # (K,) of the plan in the making
     numbers: FloatArray  # (1, 8)
     answers: columns.Answers
     changes: FloatArray  # (1, H)
@@ -271,10 +275,12 @@ def learn(states, actions, signals, settings, memory, work):
             if clock.binary[c] and y != 0.0 and y != 1.0:
                 clock.binary[c] = False
                 start_again(experts_of(memory, c))
-            see_signal(filters_of(memory, c), experts_of(memory, c), h, y, hot, clock.binary[c], work)
+            see_signal(
+                filters_of(memory, c), experts_of(memory, c), h, y, hot, clock.binary[c], work
+            )
         if h + 1 < H:
             row = row_at(work.basis, h, pair, S * A)
-            see_successor(memory, settings.trust, h, row, states[h + 1], work)
+            see_successor(memory.moves, memory.move_experts, h, row, states[h + 1], work)
     urgent = False
     for q in range(clock.changed.size):
         clock.changed[q] = False
@@ -322,24 +328,21 @@ def see_signal(filters, experts, h, y, hot, binary, work):
 
 
 @jit_part
-def see_successor(memory, trust, h, row, state, work):
+def see_successor(filters, experts, h, row, state, work):
     """Charge the experts of transitions for a successor, then let those of step h learn it."""
-    filters, experts, basis = memory.moves, memory.move_experts, work.basis
-    H = filters.mean.shape[1] - 1
+    basis, H = work.basis, filters.mean.shape[1] - 1
     hit = entry_of(basis, row, state)
     for k in range(filters.mean.shape[0]):
         pay(experts, k, 0, chance(basis, row, hit, filters.mean[k, h]))
         pay(experts, k, 1, chance(basis, row, hit, filters.mean[k, H]))
     clear(work, 0)
-    observe_row(basis, row, hit, memory.plan.move[h], trust, work.info[0], work.score[0])
+    observe_row(basis, row, hit, work.info[0], work.score[0])
     for i in range(work.rest.size):
         work.score[1, i] += work.score[0, i]
         for j in range(work.rest.size):
             work.info[1, i, j] += work.info[0, i, j]
     for k in range(filters.mean.shape[0]):
-        absorb_rows(
-            filters.mean[k, h], filters.cov[k, h], work.info[0], work.score[0], work.rest
-        )
+        absorb_rows(filters.mean[k, h], filters.cov[k, h], work.info[0], work.score[0], work.rest)
 
 
 @jit_part
@@ -353,8 +356,8 @@ def answer(filters, experts, kind, settings, clock, quantity):
         if j >= 0:
             clock.alarms[quantity, k] += 1
             clock.changed[quantity] |= matters(experts.weight, k)
-            over = 1.0 if kind == 0 else experts.v[j, heaviest(experts.weight) % 2]
-            follow(filters, k, j, over, settings.prior[kind])
+            v = 1.0 if kind == 0 else experts.v[j, heaviest(experts.weight) % 2]
+            follow(filters, k, j, settings.doubt / v, settings.prior[kind])
             forgive(experts, k, j)
             clock.changed[quantity] |= heaviest(experts.weight) // 2 == k
     return clock.changed[quantity]
@@ -374,12 +377,18 @@ def prepare(memory, settings, work, one, several, thresholds):
     clock.replanned[0] = due
     if not due:
         return
-    average(memory, work)
-    write_model(memory, settings, work)
     for k in range(thresholds.size):
         plan.thresholds[k] = thresholds[k]
         work.tables.thresholds[0, k] = thresholds[k]
-    solve(work, one, several, plan)
+    average(memory, work)
+    bonus = settings.utility_bonus
+    for _ in range(ATTEMPTS):
+        write_model(plan, settings.reward_bonus, bonus, work)
+        solve(work, one, several, plan)
+        if plan.feasible[0]:
+            break
+        bonus *= BOLDER
+    copy_multipliers(work.mu, plan.mu)
     copy(work.policies[0], plan.policy)
     evaluate(plan, work)
     wait = min(max((m - clock.last_alarm[0]) / settings.pace, 1.0), settings.every)
@@ -390,7 +399,7 @@ def prepare(memory, settings, work, one, several, thresholds):
 def average(memory, work):
     """Write mean and covariance of the heaviest experts, for every step."""
     choose(memory.move_experts.weight, work.chosen)
-    average_of(memory.moves, memory.move_experts.v, True, work.chosen, memory.plan.move, work.move_cov)
+    average_of(memory.moves, memory.move_experts.v, True, work.chosen, work.move, work.move_cov)
     for c in range(work.signal.shape[0]):
         filters, experts = filters_of(memory, c), experts_of(memory, c)
         choose(experts.weight, work.chosen)
@@ -426,9 +435,9 @@ def average_of(filters, v, absolute, chosen, mean, cov):
 
 
 @jit_part
-def write_model(memory, settings, work):
-    """Write the estimated model, and signals with bonuses."""
-    basis, plan = work.basis, memory.plan
+def write_model(plan, reward_bonus, utility_bonus, work):
+    """Write the estimated model, and signals with bonuses c_r and c_g."""
+    basis = work.basis
     C, H, S, A = work.means.shape
     p, offsets = work.tables.probabilities[0], work.tables.offsets
     for h in range(H):
@@ -443,13 +452,21 @@ def write_model(memory, settings, work):
                     work.spreads[c] = min(u, SPREAD)
                 if h + 1 < H:
                     row = row_at(basis, h, pair, S * A)
-                    write_row(basis, row, plan, h, p, offsets[(h * S + s) * A + a], work.ahead)
-                add_bonuses(settings, plan.mu, h, s, a, work)
+                    write_row(
+                        basis,
+                        row,
+                        work.move[h],
+                        plan.values[:, h + 1],
+                        p,
+                        offsets[(h * S + s) * A + a],
+                        work.ahead,
+                    )
+                add_bonuses(reward_bonus, utility_bonus, plan.mu, h, s, a, work)
 
 
 @jit_part
-def write_row(basis, row, plan, h, p, first, ahead):
-    """Write P̂ of a row from entry `first` on, and ψ^V for the values of the last plan."""
+def write_row(basis, row, z, values, p, first, ahead):
+    """Write P̂ of a row from entry `first` on, and ψ^V for values (1+K, S)."""
     C, f = ahead.shape
     low, high = basis.offsets[row], basis.offsets[row + 1]
     for c in range(C):
@@ -457,10 +474,10 @@ def write_row(basis, row, plan, h, p, first, ahead):
             ahead[c, i] = 0.0
     total = 0.0
     for e in range(low, high):
-        p[first + e - low] = max(raw(basis, e, plan.move[h]), 0.0)
+        p[first + e - low] = max(raw(basis, e, z), 0.0)
         total += p[first + e - low]
         for c in range(C):
-            V = plan.values[c, h + 1, basis.states[e]]
+            V = values[c, basis.states[e]]
             for i in range(f):
                 ahead[c, i] += V * basis.x[e, i]
     for e in range(first, first + high - low):
@@ -468,7 +485,7 @@ def write_row(basis, row, plan, h, p, first, ahead):
 
 
 @jit_part
-def add_bonuses(settings, mu, h, s, a, work):
+def add_bonuses(reward_bonus, utility_bonus, mu, h, s, a, work):
     """Write r̃ and g̃ of (h, s, a); uses up `work.ahead`."""
     C, H = work.means.shape[:2]
     whole = work.spreads[0]
@@ -479,11 +496,11 @@ def add_bonuses(settings, mu, h, s, a, work):
             u += square(work.move_cov[h], work.ahead[c])
             for i in range(work.rest.size):
                 work.ahead[0, i] += mu[c - 1] * work.ahead[c, i]
-        g = work.means[c, h, s, a] + settings.utility_bonus * np.sqrt(u)
+        g = work.means[c, h, s, a] + utility_bonus * np.sqrt(u)
         work.bonused[c, h, s, a] = min(g, 1.0)
     if h + 1 < H:
         whole += square(work.move_cov[h], work.ahead[0])
-    work.bonused[0, h, s, a] = work.means[0, h, s, a] + settings.reward_bonus * np.sqrt(whole)
+    work.bonused[0, h, s, a] = work.means[0, h, s, a] + reward_bonus * np.sqrt(whole)
 
 
 @jit_inline
@@ -498,9 +515,13 @@ def square(cov, x):
 
 @jit_part
 def solve(work, one, several, plan):
-    """Write the optimal policy and its multipliers; where no policy is safe, `MOST_MU` for all."""
-    mu = plan.mu
-    if several is None:
+    """Write the optimal policy and its multipliers; where no policy is safe, `MOST_MU` for all.
+
+    The search starts from the multipliers of the last plan.
+    """
+    mu = work.mu
+    copy_multipliers(plan.mu, mu)
+    if one is not None:
         exact.solve_episodes(
             work.tables,
             work.rewards,
@@ -514,7 +535,7 @@ def solve(work, one, several, plan):
         )
         plan.feasible[0] = work.numbers[0, 0] == exact.OPTIMAL
         mu[0] = min(work.numbers[0, 1], MOST_MU) if plan.feasible[0] else MOST_MU
-    else:
+    if several is not None:  # not "else": Numba drops a branch only if its own argument is None
         columns.solve_episodes(
             work.tables,
             work.rewards,
@@ -530,6 +551,13 @@ def solve(work, one, several, plan):
         for k in range(mu.size):
             found = work.answers.multipliers[0, k]
             mu[k] = min(found, MOST_MU) if plan.feasible[0] else MOST_MU
+
+
+@jit_inline
+def copy_multipliers(mu, out):
+    """Copy multipliers (K,)."""
+    for k in range(mu.size):
+        out[k] = mu[k]
 
 
 @jit_part

@@ -32,6 +32,7 @@ SLOWEST = 1e-3  # rate at which v follows, at least
 TINY = 1e-150
 CHOSEN = 3  # experts that a plan averages at most, ...
 LIGHTEST = 0.05  # ... each with at least this share of the heaviest one's weight
+CLOSE = 1e-9  # a difference that may be rounding: slower filters go first
 
 
 class Experts(NamedTuple):
@@ -103,10 +104,10 @@ def start_again(experts):
 @jit_part
 def heaviest(weight):
     """Number 2 k + l of the heaviest expert."""
-    best, found = -1.0, 0
+    best, found = 0.0, 0
     for k in range(weight.shape[0]):
         for l in range(2):
-            if weight[k, l] > best:
+            if weight[k, l] > (1.0 + CLOSE) * best:
                 best, found = weight[k, l], 2 * k + l
     return found
 
@@ -148,16 +149,17 @@ def alarmed(experts, k, limit):
     """Return the filter j whose lead over k is largest and above the limit, or -1."""
     found, largest = -1, limit
     for j in range(k + 1, experts.C.shape[0]):
-        if experts.C[k, j] > largest:
+        if experts.C[k, j] > largest + CLOSE:
             found, largest = j, experts.C[k, j]
     return found
 
 
 @jit_part
 def forgive(experts, k, j):
-    """Give filter k a new chance: the weight of j, and statistics that start again."""
+    """Give filter k a new chance: weight and error of j, and statistics that start again."""
     for l in range(2):
         experts.weight[k, l] = max(experts.weight[k, l], experts.weight[j, l])
+        experts.v[k, l] = experts.v[j, l]
     for i in range(k + 1, experts.C.shape[0]):
         experts.C[k, i] = 0.0
 
@@ -187,7 +189,7 @@ def choose(weight, chosen):
                 for before in range(n):
                     taken |= chosen[before, 0] == k and chosen[before, 1] == l
                 w = weight[k, l]
-                if not taken and w > chosen[n, 2] and w >= LIGHTEST * best:
+                if not taken and w > (1.0 + CLOSE) * chosen[n, 2] and w >= LIGHTEST * best:
                     chosen[n, 0], chosen[n, 1], chosen[n, 2] = k, l, w
         best = max(best, chosen[n, 2])
         total += chosen[n, 2]

@@ -14,11 +14,12 @@ here and 1/(φᵀΣφ) is an effective number of observations of φ. An observat
 Transitions. The rows of P sum to 1 whatever happens, so only z of θ = θ_0 + B z is unknown, where
 the columns of B span the directions that change no sum (`learners.adaptive_linear_planner`): with
 N mixed models, N - 1 numbers. With p_0 = ⟨ψ, θ_0⟩ and x = Bᵀψ a successor has probability p_0 + ⟨x, z⟩.
-For any weights w_y > 0 that are chosen before it is seen, the successor y* has
+For any fixed weights w_y > 0 the successor y* has
 
-    E[x(y*)/w(y*)] = Σ_y x_y p_y / w_y = Σ_y x_y p_0(y)/w_y + I z,    I = Σ_y x_y x_yᵀ/w_y,
+    E[x(y*)/w(y*)] = Σ_y x_y p_y/w_y = Σ_y x_y p_0(y)/w_y + I z,    I = Σ_y x_y x_yᵀ/w_y,
 
-so it is an unbiased observation of z; with w = p the best one, and I is then Fisher's information:
+so it is an unbiased observation of z. With w = p it would be the best one, and I Fisher's
+information; here w is p_0, which costs little where models are mixed:
 
     Σ ← (Σ⁻¹ + I)⁻¹,    z ← z + Σ (x(y*)/w(y*) - Σ_y x_y p_0(y)/w_y - I z).
 
@@ -45,6 +46,7 @@ class Basis(NamedTuple):
     states: NDArray[np.uint32]  # (entries,) successors
     base: FloatArray  # (entries,) p_0
     x: FloatArray  # (entries, f)
+    weight: FloatArray  # (entries,) 1/w
     phi: FloatArray  # (1 or H, A*S, d2) pair s*A + a; (1, 0, d2) where one_hot
     one_hot: bool  # φ is the unit vector of the pair
 
@@ -175,20 +177,13 @@ def chance(basis, row, hit, z):
 
 
 @jit_part
-def observe_row(basis, row, hit, z, trust, info, score):
-    """Add what entry `hit` of a row says of z: `info` += I, `score` += x/w - Σ x p_0/w.
-
-    Weights are w = trust p + (1 - trust) p_0 with p that of the mean z, at least `MIXED` of the
-    uniform distribution.
-    """
-    low, high = basis.offsets[row], basis.offsets[row + 1]
-    f = z.size
-    for e in range(low, high):
-        w = trust * raw(basis, e, z) + (1.0 - trust) * basis.base[e]
-        w = 1.0 / max(w, MIXED / (high - low))
+def observe_row(basis, row, hit, info, score):
+    """Add what entry `hit` of a row says of z: `info` += I, `score` += x/w - Σ x p_0/w."""
+    f = score.size
+    for e in range(basis.offsets[row], basis.offsets[row + 1]):
         seen = (1.0 if e == hit else 0.0) - basis.base[e]
         for i in range(f):
-            y = w * basis.x[e, i]
+            y = basis.weight[e] * basis.x[e, i]
             score[i] += y * seen
             for j in range(f):
                 info[i, j] += y * basis.x[e, j]
@@ -238,10 +233,10 @@ def absorb_rows(mean, cov, info, score, rest):
 
 
 @jit_part
-def follow(filters, k, j, over, most):
+def follow(filters, k, j, doubt, most):
     """Let filter k go on from filter j, and doubt it by the squared distance between the two.
 
-    Σ_k ← Σ_j + (|θ_j - θ_k|²/d) I / over, capped.
+    Σ_k ← Σ_j + doubt (|θ_j - θ_k|²/d) I, capped.
     """
     _, slots, d, width = filters.cov.shape
     for slot in range(slots):
@@ -254,7 +249,7 @@ def follow(filters, k, j, over, most):
                 filters.cov[k, slot, i, n] = filters.cov[j, slot, i, n]
         cov = filters.cov[k, slot]
         for i in range(d):
-            cov[i, diagonal(cov, i)] += jump / (d * over)
+            cov[i, diagonal(cov, i)] += doubt * jump / d
         cap(cov, most)
 
 
