@@ -49,7 +49,7 @@ class Filter:
 
 
 class Experts:
-    """Weights, errors and alarm statistics of (k, l)."""
+    """Weights, errors and alarm statistics of (k, pool)."""
 
     def __init__(self, k):
         self.weight = np.full((k, 2), 0.5 / k)
@@ -60,16 +60,16 @@ class Experts:
 
     def settle(self):
         loss = np.minimum(self.loss - self.loss.min(), 30.0)
-        l = first_largest(self.weight)[1]
+        pool = first_largest(self.weight)[1]
         for k in range(len(loss)):
             for j in range(k + 1, len(loss)):
-                self.C[k, j] = max(0.0, self.C[k, j] + loss[k, l] - loss[j, l])
+                self.C[k, j] = max(0.0, self.C[k, j] + loss[k, pool] - loss[j, pool])
         weight = self.weight * np.exp(-loss)
         self.weight = (1 - 1e-4) * weight / weight.sum() + 1e-4 / weight.size
         self.loss = np.zeros_like(loss)
 
     def chosen(self):
-        """(k, l, share) of up to three experts."""
+        """(k, pool, share) of up to three experts."""
         left, order = self.weight.copy(), []
         for _ in range(3):
             kl = first_largest(left)
@@ -126,11 +126,11 @@ class Quantity:
     def average(self, h, relative):
         """Mean and covariance of the heaviest experts at step h."""
         chosen = self.experts.chosen()
-        parts = [self.filters[k][self.H if l else h] for k, l, _ in chosen]
+        parts = [self.filters[k][self.H if pool else h] for k, pool, _ in chosen]
         mean = sum(w * part.mean for (_, _, w), part in zip(chosen, parts, strict=True))
         cov = 0.0
-        for (k, l, w), part in zip(chosen, parts, strict=True):
-            v = self.experts.v[k, l] if relative else 1.0
+        for (k, pool, w), part in zip(chosen, parts, strict=True):
+            v = self.experts.v[k, pool] if relative else 1.0
             cov = cov + w * (v * part.cov + np.outer(part.mean - mean, part.mean - mean))
         return mean, cov
 
@@ -201,18 +201,18 @@ class Twin:
             e.loss[:] = 0.0
         e.seen += 1
         for k, filters in enumerate(quantity.filters):
-            for l, one in enumerate((filters[h], filters[self.H])):
+            for pool, one in enumerate((filters[h], filters[self.H])):
                 linear, u = phi @ one.mean, phi @ one.cov @ phi
                 mean = np.clip(linear, 0, 1)
-                variance = np.clip(e.v[k, l] * (1 + u), 1e-7, e.v[k, l] + 0.1)
+                variance = np.clip(e.v[k, pool] * (1 + u), 1e-6, e.v[k, pool] + 0.1)
                 if quantity.binary:
                     q = (mean + u / 2) / (1 + u)
-                    e.loss[k, l] -= np.log(max(q if y == 1 else 1 - q, 1e-7))
+                    e.loss[k, pool] -= np.log(max(q if y == 1 else 1 - q, 1e-6))
                 else:
-                    e.loss[k, l] += 0.5 * (y - mean) ** 2 / variance + 0.5 * np.log(variance)
+                    e.loss[k, pool] += 0.5 * (y - mean) ** 2 / variance + 0.5 * np.log(variance)
                 rate = max(1 / (e.seen + 1), 1e-3)
-                e.v[k, l] += ((y - mean) ** 2 * e.v[k, l] / variance - e.v[k, l]) * rate
-                e.v[k, l] = max(e.v[k, l], 1e-6)
+                e.v[k, pool] += ((y - mean) ** 2 * e.v[k, pool] / variance - e.v[k, pool]) * rate
+                e.v[k, pool] = max(e.v[k, pool], 1e-5)
                 gain = one.cov @ phi / (1 + u)
                 one.mean = one.mean + gain * (y - linear)
                 one.cov = one.cov - np.outer(gain, one.cov @ phi)
@@ -220,9 +220,9 @@ class Twin:
     def see_successor(self, h, s, a, state):
         e, inside = self.moves.experts, self.support[h, s, a]
         for k, filters in enumerate(self.moves.filters):
-            for l, one in enumerate((filters[h], filters[self.H])):
+            for pool, one in enumerate((filters[h], filters[self.H])):
                 q = (1 - 1e-3) * self.row(h, s, a, one.mean)[state] + 1e-3 / inside.sum()
-                e.loss[k, l] -= np.log(q)
+                e.loss[k, pool] -= np.log(q)
         psi = self.psi[h, s, a][inside]
         base, x = psi @ self.theta0, psi @ self.moves.basis
         weight = 1 / np.maximum(base, 1e-3 / inside.sum())

@@ -28,8 +28,8 @@ from safedrift._check import FloatArray
 from safedrift.kernels import exact
 from safedrift.kernels.elementary import log
 from safedrift.kernels.linear import adaptive as kernel
-from safedrift.kernels.linear.adaptive import Clock, Memory, Plan, Settings, Trace, Work
-from safedrift.kernels.linear.experts import CHOSEN, Experts, make_experts
+from safedrift.kernels.linear.adaptive_memory import Clock, Memory, Plan, Settings, Trace, Work
+from safedrift.kernels.linear.experts import CHOSEN, FLOOR, SPREAD, Experts, make_experts
 from safedrift.kernels.linear.filters import Filters
 from safedrift.kernels.planning import columns
 from safedrift.kernels.records import ChunkInput, ChunkOutput, make_episode_buffer
@@ -46,7 +46,9 @@ __all__ = ["AdaptiveLinearPlanner", "build"]
 
 MOVE_RATES = (0.0, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 SIGNAL_RATES = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e4)
-SIGNAL_PRIOR = 100.0  # variance of a signal in units of its noise, before anything is known
+# Variance of a signal before anything is known, in units of its noise: SPREAD or more however
+# small the noise is.
+SIGNAL_PRIOR = SPREAD / FLOOR
 PACE = 10.0  # episodes since the last alarm over episodes between two plans
 MOVED = 0.01  # change of a threshold that calls for a plan
 DOUBT = 1.0  # of a corrected filter, in squared distances from where it was
@@ -69,11 +71,11 @@ class AdaptiveLinearPlanner:
 
     def __init__(self, setup: Setup, features: Features, options: dict[str, Any]) -> None:
         self.setup, self.features, self.options = setup, features, options
-        known = coordinates(features, setup.sizes.S, setup.sizes.A)
+        _, H, S, A, K = setup.sizes
+        known = coordinates(features, H, S, A)
         self.numbers = _numbers(known, options)
         self.memory = _make_memory(setup.sizes, known, self.numbers)
         self._work = _make_work(setup, known)
-        _, H, S, A, K = setup.sizes
         self._one = exact.make_scratch(0, H, S, A) if K == 1 else None
         self._several = columns.make_scratch(0, H, S, A, K) if K > 1 else None
 

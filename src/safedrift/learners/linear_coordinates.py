@@ -1,9 +1,9 @@
 """What is known of coefficients before the first episode, and coordinates for the rest.
 
-Transitions. Every row of P sums to 1: ⟨s(x, a), θ⟩ = 1 for all pairs, s(x, a) = Σ_y ψ(x, a, y). Let θ_0
-be the shortest solution of these equations, and B an orthonormal basis of the directions that are
-orthogonal to all s. Then θ = θ_0 + B z, and only z is unknown. Where ψ holds N models to be mixed,
-θ_0 gives each the share 1/N, and z has N - 1 entries.
+Transitions. Every row of P sums to 1: ⟨s(x, a), θ⟩ = 1 for all pairs, s(x, a) = Σ_y ψ(x, a, y).
+Let θ_0 be the shortest solution of these equations, and B an orthonormal basis of the directions
+that are orthogonal to all s. Then θ = θ_0 + B z, and only z is unknown. Where ψ holds N models to
+be mixed, θ_0 gives each the share 1/N, and z has N - 1 entries.
 
     z ~ N(0, q I),    q = |θ_0|²/d1: a coefficient differs from 0 as much as those of θ_0 do
 
@@ -42,8 +42,8 @@ class Coordinates(NamedTuple):
     signal_unit: float
 
 
-def coordinates(features: Features, S: int, A: int) -> Coordinates:
-    """Return the coordinates of what is unknown.
+def coordinates(features: Features, H: int, S: int, A: int) -> Coordinates:
+    """Return the coordinates of what is unknown, in a world of these sizes.
 
     Examples
     --------
@@ -52,9 +52,13 @@ def coordinates(features: Features, S: int, A: int) -> Coordinates:
     >>> import safedrift as sd
     >>> from safedrift.learners.linear_coordinates import coordinates
     >>> world = sd.problems.make("random", episodes=9, scenarios=3).as_linear_kernel()
-    >>> coordinates(world.features, world.S, world.A).basis.x.shape[1]
+    >>> coordinates(world.features, world.H, world.S, world.A).basis.x.shape[1]
     2
     """
+    rows, steps, pairs = features.offsets.size - 1, features.phi.shape[0], features.phi.shape[2]
+    if rows not in (S * A, H * S * A) or steps not in (1, H) or pairs != S * A:
+        wanted = f"those of a world with H = {H}, S = {S}, A = {A}"
+        _check.fail("features", wanted, f"{rows} rows of psi, phi of {steps} steps, {pairs} pairs")
     base, x, unit = _transitions(features)
     phi, mean, signal_unit = _signals(features, S, A)
     lengths = np.diff(features.offsets)
@@ -68,7 +72,7 @@ def _transitions(features: Features) -> tuple[FloatArray, FloatArray, float]:
     psi, d1 = features.psi, features.psi.shape[1]
     sums = np.add.reduceat(psi, features.offsets[:-1], axis=0)
     span, known = _span(np.column_stack((sums, np.ones(len(sums)))), d1)
-    theta = product(known, span)
+    theta = product(known, span) if len(span) else np.zeros(d1)
     worst = float(np.abs(product(sums, theta) - 1).max())
     if not worst <= _LOOSE:
         _check.fail("features.psi", "such that rows of P can sum to 1", f"a row off by {worst:.3g}")

@@ -12,8 +12,9 @@ here and 1/(φᵀΣφ) is an effective number of observations of φ. An observat
     θ ← θ + Σφ (y - ⟨φ, θ⟩)/(1 + φᵀΣφ),    Σ ← Σ - Σφ (Σφ)ᵀ/(1 + φᵀΣφ).
 
 Transitions. The rows of P sum to 1 whatever happens, so only z of θ = θ_0 + B z is unknown, where
-the columns of B span the directions that change no sum (`learners.adaptive_linear_planner`): with
-N mixed models, N - 1 numbers. With p_0 = ⟨ψ, θ_0⟩ and x = Bᵀψ a successor has probability p_0 + ⟨x, z⟩.
+the columns of B span the directions that change no sum (`learners.linear_coordinates`): with N
+mixed models, N - 1 numbers. With p_0 = ⟨ψ, θ_0⟩ and x = Bᵀψ, a successor has probability
+p_0 + ⟨x, z⟩.
 For any fixed weights w_y > 0 the successor y* has
 
     E[x(y*)/w(y*)] = Σ_y x_y p_y/w_y = Σ_y x_y p_0(y)/w_y + I z,    I = Σ_y x_y x_yᵀ/w_y,

@@ -224,9 +224,7 @@ def learn(states, actions, signals, settings, memory):
             if memory.binary[i] and x != 0.0 and x != 1.0:
                 memory.binary[i] = False
                 turn_continuous(memory.signals[i])
-            see_signal(
-                own, pooled, c, p, i, x, memory.binary[i], memory.signals[i], settings.signals
-            )
+            see_signal(own, pooled, c, p, i, x, memory.binary[i], memory.signals[i], settings.signals)
             memory.mean[i] += (x - memory.mean[i]) * rate
         if h + 1 < H:
             age_transitions(own, c, m, settings.moves.kappa)
