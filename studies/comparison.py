@@ -27,7 +27,7 @@ VARIANTS = (
 )
 # DOPE plans by linear programs: rarely, and only where they are small.
 DOPE = "dope:replan_every=1000,largest=4000"
-NEED_FEATURES = ("softmax-lsvi", "discounted-lsvi")
+NEED_FEATURES = ("softmax-lsvi", "discounted-lsvi", "adaptive-linear-planner")
 FROZEN = "optimum-of-first-episode"  # "optimum" itself scores 0 everywhere
 DRIFT_MATTERS = 0.1
 CALIBRATION = "random"  # where defaults were chosen; not reported

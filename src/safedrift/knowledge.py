@@ -71,6 +71,9 @@ class ProblemSpec:
         first states they have seen.
     M
         Number of episodes; None: the learner goes on for ever.
+    features : Features or None
+        For learners that know features: `features` of a `LinearKernelCMDP` with the same H, S and
+        A, however long it is.
 
     Examples
     --------
@@ -86,6 +89,7 @@ class ProblemSpec:
     K: int = 1
     initial: Any = None  # (S,) after __post_init__
     M: int | None = None
+    features: Any = None
     initial_known: bool = field(init=False)
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ import pytest
 import safedrift as sd
 from builders import columns_of
 
-LINEAR = ("softmax-lsvi", "discounted-lsvi")  # they need features
+LINEAR = ("softmax-lsvi", "discounted-lsvi", "adaptive-linear-planner")  # they need features
 ONE_CONSTRAINT = ("bisection",)
 
 

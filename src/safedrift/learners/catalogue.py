@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from safedrift import _check
-from safedrift.learners import adaptive_planner
+from safedrift.learners import adaptive_linear_planner, adaptive_planner
 from safedrift.learners.protocol import Learner, Problem
 from safedrift.learners.rivals import (
     bisection,
@@ -37,6 +37,7 @@ __all__ = ["LEARNERS", "documentation", "make", "options"]
 LEARNERS: dict[str, ModuleType] = {
     "uniform": fixed,
     "adaptive-planner": adaptive_planner,
+    "adaptive-linear-planner": adaptive_linear_planner,
     "propd-ppo": propd_ppo,
     "certainty-equivalence": certainty_equivalence,
     "opt-cmdp": opt_cmdp,
