@@ -9,18 +9,20 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safedrift import _check
 from safedrift._version import __version__
 
-__all__ = ["LearnerRecord", "Manifest", "SizesRecord", "read_manifest"]
+__all__ = ["LearnerRecord", "Manifest", "Record", "SizesRecord", "read_manifest"]
 
 FORMAT = 2
 
 
-class _Record(BaseModel):
+class Record(BaseModel):
+    """Plain data: frozen, strict, and without unknown fields."""
+
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, ser_json_inf_nan="constants"
     )
 
 
-class SizesRecord(_Record):
+class SizesRecord(Record):
     """Episodes, steps, states, actions, constraints."""
 
     M: int = Field(ge=1)
@@ -30,7 +32,7 @@ class SizesRecord(_Record):
     K: int = Field(ge=1)
 
 
-class LearnerRecord(_Record):
+class LearnerRecord(Record):
     """Who learnt: its name, its settings, and its notes on the run."""
 
     name: str
@@ -38,7 +40,7 @@ class LearnerRecord(_Record):
     notes: list[str] = []
 
 
-class Manifest(_Record):
+class Manifest(Record):
     """Everything about a run that is not an array.
 
     Attributes
@@ -50,6 +52,7 @@ class Manifest(_Record):
     scale : units of rewards and constraints (`Scale.record`), None where they are in [0, 1]
     noisy : whether observed rewards and utilities were random around their means
     measure_every : exact values of every n-th episode only
+    measure_log : exact values of log-spaced episodes only (`results.measured`), or None
     discretisation : what changes on a grid twice as fine, for states that fill a box
     """
 
@@ -66,6 +69,7 @@ class Manifest(_Record):
     seed: int = Field(ge=0)
     noisy: bool
     measure_every: int = Field(ge=1)
+    measure_log: int | None = Field(default=None, ge=1)
     discretisation: dict[str, Any] | None = None
 
 
