@@ -447,6 +447,11 @@ def forge_folder(folder, change):
         if (folder / name).is_file():
             data = (folder / name).read_bytes()
             entry.update(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data))
+    sign(folder, manifest)
+
+
+def sign(folder, manifest):
+    """Write plain data as the manifest of a run folder, with a right checksum."""
     blank = json.dumps(manifest | {"checksum": "0" * 64}, indent=1) + "\n"
     digest = hashlib.sha256(blank.encode()).hexdigest()
     text = blank.replace(f'"checksum": "{"0" * 64}"', f'"checksum": "{digest}"')

@@ -295,9 +295,7 @@ class RunFolder:
             different = first_difference(*both)
             if different:
                 name, before, now = different
-                _check.fail(
-                    name, f"{before}, as in {place} (without --resume it is a new run)", now
-                )
+                _check.fail(name, f"{before}, as in {place} ({_ELSE})", now)
         _check.fail("world", f"the one of {place}", f"one with other arrays ({world})")
 
     def _check_space(self, learner: Learner, rows: int) -> None:
