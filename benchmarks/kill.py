@@ -42,13 +42,26 @@ def finish(process):
     return process.returncode, errors
 
 
+def wait_for_lock(process, out, since):
+    """Wait until the run holds its folder; before that there is nothing to lose."""
+    while process.poll() is None:
+        try:
+            if (out / "lock").stat().st_mtime >= since:
+                return
+        except FileNotFoundError:
+            pass
+        time.sleep(0.005)
+
+
 def kills(folder, count, seed):
-    """Kill each run `count` times in all, continue it, and compare bytes."""
+    """Kill each run `count` times in all, at moments between its lock and its end; compare."""
     rng = random.Random(seed)
     for name, words in RUNS.items():
         alone = folder / f"{name}-alone"
+        process = start(words, alone)
+        wait_for_lock(process, alone, time.time() - 1)
         began = time.perf_counter()
-        code, errors = finish(start(words, alone))
+        code, errors = finish(process)
         assert code == 0, errors
         lasts = time.perf_counter() - began
         wanted = (alone / "records.parquet").read_bytes()
@@ -57,9 +70,11 @@ def kills(folder, count, seed):
             rounds += 1
             out = folder / f"{name}-{rounds}"
             while True:
+                since = time.time()
                 process = start(words, out, "--resume")
+                wait_for_lock(process, out, since)
                 try:
-                    process.wait(rng.uniform(0.02, lasts) if killed < count else None)
+                    process.wait(rng.uniform(0.0, lasts) if killed < count else None)
                 except subprocess.TimeoutExpired:
                     process.send_signal(signal.SIGKILL)
                     process.communicate()
@@ -72,8 +87,8 @@ def kills(folder, count, seed):
             same += (out / "records.parquet").read_bytes() == wanted
             shutil.rmtree(out)
         print(
-            f"{name}: {killed} kills in {rounds} runs ({on_the_way} after a checkpoint), "
-            f"{same} of {rounds} with the same bytes",
+            f"{name}: {killed} kills in {rounds} runs of {lasts:.1f} s ({on_the_way} after a "
+            f"checkpoint), {same} of {rounds} with the same bytes",
             flush=True,
         )
 

@@ -71,8 +71,7 @@ def certify(
     with friendly_errors():
         run, folder = read_run(source)
         world_of_run = None if world is None else load_world_file(world, run.manifest.sizes.M)
-        parameters = run.manifest.learner.settings.get("parameters", {})
-        linear = "beta" in parameters.get("evaluation", {})
+        linear = '"beta"' in json.dumps(run.manifest.learner.settings)  # has least squares
         with progress_bars("linear audit" if linear else "tabular audit") as progress:
             advance = progress.stages("certifying", run.manifest.sizes.M)
             found = run.certify(world_of_run, p=p, progress=advance)

@@ -224,7 +224,7 @@ def _recorded(asked: Request, folder: RunFolder) -> dict[str, Any]:
 
     with folder:
         if folder.finished:
-            err.print(f"{folder.path} is finished; nothing was played", markup=False)
+            folder.tell(f"{folder.path} is finished; nothing was played")
             before: dict[str, Any] = _strict(Run.from_folder(folder.path).summary())
             return before
         result = _run(asked, folder)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from safedrift import _check
 from safedrift._version import __version__
+from safedrift.scale import Scale
 
 __all__ = ["LearnerRecord", "Manifest", "Record", "SizesRecord", "read_manifest"]
 
 FORMAT = 2
+_GRID_ERROR = ("optimal_reward", "reward", "regret", "utility")
 
 
 class Record(BaseModel):
@@ -71,6 +73,31 @@ class Manifest(Record):
     measure_every: int = Field(ge=1)
     measure_log: int | None = Field(default=None, ge=1)
     discretisation: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Manifest:
+        """Refuse names, units or a grid error that readers could not use."""
+        K, names = self.sizes.K, self.constraints
+        if names is not None and len(names) != K:
+            raise ValueError(f"constraints must be K = {K} names; got {len(names)}")
+        if self.scale is not None:
+            try:
+                found = len(Scale.from_record(self.scale).names)
+            except (KeyError, TypeError, AttributeError, ValueError) as error:
+                raise ValueError(f"scale must be a record of units; got {error!r}") from None
+            if found != K:
+                raise ValueError(f"scale must have K = {K} constraints; got {found}")
+        if self.discretisation is not None:
+            numbers = [self.discretisation.get(name) for name in _GRID_ERROR]
+            nodes = self.discretisation.get("nodes")
+            episodes = self.discretisation.get("episodes")
+            if (
+                not all(isinstance(x, int | float) for x in numbers)
+                or not (isinstance(nodes, list) and len(nodes) == 2)
+                or not isinstance(episodes, list)
+            ):
+                raise ValueError("discretisation must be the record of a grid error")
+        return self
 
 
 def read_manifest(source: str, text: str | bytes) -> Manifest:
