@@ -22,7 +22,8 @@ from builders import forge_folder, linear_world, rewrite_run, sign, small_world
 from safedrift._files import is_partial, write_text, write_whole
 from safedrift.experiments import playing
 from safedrift.experiments.checkpoints import checkpoint_files, read_checkpoint
-from safedrift.experiments.run_folder import RunFolder, first_difference
+from safedrift.experiments.differences import differences
+from safedrift.experiments.run_folder import RunFolder
 from safedrift.experiments.verification import verify
 from safedrift.results.folder_locks import FolderLock, heartbeat_age, in_use
 from safedrift.results.measured import measured_episodes
@@ -662,10 +663,10 @@ def test_checkpoints_of_other_runs_are_refused(stopped):
         read_checkpoint(moved, id)
 
 
-def test_the_first_difference_is_named():
-    assert first_difference({"a": [1, {"b": 2}]}, {"a": [1, {"b": 2}]}) is None
-    assert first_difference({"a": 1}, {"a": 1, "c": 3}) == ("c", None, 3)
-    assert first_difference([1], [1, 2]) == ("value", [1], [1, 2])
+def test_differences_are_named():
+    assert list(differences({"a": [1, {"b": 2}]}, {"a": [1, {"b": 2}]})) == []
+    assert list(differences({"a": 1}, {"a": 1, "c": 3})) == [("c", None, 3)]
+    assert list(differences([1, [2]], [3, 4])) == [("[0]", 1, 3), ("[1]", [2], 4)]
 
 
 @pytest.mark.parametrize(

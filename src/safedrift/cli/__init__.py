@@ -17,6 +17,7 @@ from safedrift.cli.learners_command import learners
 from safedrift.cli.problems_command import problems
 from safedrift.cli.report_command import report
 from safedrift.cli.run_command import run
+from safedrift.cli.sweep_command import sweep
 from safedrift.cli.theory_command import theory
 
 __all__ = ["app", "main"]
@@ -29,7 +30,7 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command(cls=SeveralLearners)(compare)
-for command in (ls, show, verify, report, certify, problems, learners, theory):
+for command in (sweep, ls, show, verify, report, certify, problems, learners, theory):
     app.command()(command)
 
 

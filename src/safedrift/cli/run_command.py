@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -28,6 +26,7 @@ from safedrift.cli.shared import (
     learning_entry,
     parse_pairs,
     progress_bars,
+    sigterm_as_interrupt,
 )
 
 if TYPE_CHECKING:
@@ -180,7 +179,7 @@ def run(
         options={},
         overrides={},
     )
-    with friendly_errors(), _sigterm_as_interrupt():
+    with friendly_errors(), sigterm_as_interrupt():
         asked = asked._replace(
             options=parse_pairs("option", option), overrides=parse_pairs("set", set_)
         )
@@ -409,24 +408,6 @@ def _how_to_go_on(folder: RunFolder) -> str:
     if not (folder.path / "manifest.json").is_file() and folder.work == folder.path:
         return "stopped; nothing was written"
     return f"stopped; the same command with --out {folder.path} --resume goes on"
-
-
-@contextmanager
-def _sigterm_as_interrupt() -> Iterator[None]:
-    """Let whoever ends jobs politely end this one as Ctrl-C does."""
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    try:
-        before = signal.signal(signal.SIGTERM, interrupt)
-    except ValueError:  # not in the main thread
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _strict(value: Any) -> Any:

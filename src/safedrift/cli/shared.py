@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,6 +62,24 @@ def friendly_errors() -> Iterator[None]:
             "(SAFEDRIFT_TRACEBACK=1 shows where)",
             1,
         )
+
+
+@contextmanager
+def sigterm_as_interrupt() -> Iterator[None]:
+    """Let whoever ends jobs politely end this one as Ctrl-C does."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:  # not in the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 USER_ERRORS = (UsageError, ValueError, TypeError, OSError, OverflowError, RuntimeError)

@@ -39,6 +39,7 @@ from safedrift.experiments.checkpoints import (
     size_of,
     write_checkpoint,
 )
+from safedrift.experiments.differences import differences
 from safedrift.experiments.journals import Journal, Rows, joined
 from safedrift.experiments.streams import seeds
 from safedrift.learners import Learner
@@ -57,7 +58,7 @@ from safedrift.results.run_folders import (
 )
 from safedrift.results.storage import to_parquet
 
-__all__ = ["RunFolder", "first_difference"]
+__all__ = ["RunFolder"]
 
 JOURNAL = "records.journal"
 TRUTH = "truth.npz"
@@ -193,7 +194,7 @@ class RunFolder:
         remove_partial_files(self.work)
         found = read_folder_manifest(self.work)
         place = self.work / MANIFEST
-        different = first_difference(found.request, self.request)
+        different = next(differences(found.request, self.request), None)
         if different and self.request:
             name, old, new = different
             _check.fail(name, f"{old}, as in {place} ({_ELSE})", new)
@@ -291,8 +292,7 @@ class RunFolder:
         place = self.work / MANIFEST
         old = self.manifest.run
         if old is not None:
-            both = (_settings(old), _settings(run))
-            different = first_difference(*both)
+            different = next(differences(_settings(old), _settings(run)), None)
             if different:
                 name, before, now = different
                 _check.fail(name, f"{before}, as in {place} ({_ELSE})", now)
@@ -400,29 +400,3 @@ def _settings(run: Manifest) -> dict[str, Any]:
         del plain[name]
     del plain["learner"]["notes"]
     return dict(plain)
-
-
-def first_difference(old: Any, new: Any, name: str = "") -> tuple[str, Any, Any] | None:
-    """Return the first place where plain data differ, with both values; None if nowhere.
-
-    Examples
-    --------
-    >>> from safedrift.experiments.run_folder import first_difference
-    >>> first_difference({"a": 1, "b": {"c": [1, 2]}}, {"a": 1, "b": {"c": [1, 3]}})
-    ('b.c[1]', 2, 3)
-    """
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in [*old, *(key for key in new if key not in old)]:
-            inner = f"{name}.{key}" if name else str(key)
-            found = first_difference(old.get(key), new.get(key), inner)
-            if found:
-                return found
-        return None
-    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        for i, (one, other) in enumerate(zip(old, new, strict=True)):
-            found = first_difference(one, other, f"{name}[{i}]")
-            if found:
-                return found
-        return None
-    same = json.dumps(old, sort_keys=True) == json.dumps(new, sort_keys=True)
-    return None if same else (name or "value", old, new)
