@@ -2,11 +2,13 @@
 
     python benchmarks/sweeps.py [--runs 10000] [--workers 1 2]
 
-The runs are played once by plain calls of `simulate` in one process, with learner and score, then
-as a sweep. The difference, per run and process, is what handing out, keeping and writing rows cost.
+Runs are played by plain calls of `simulate`, with learner and score, then as a sweep. Times are CPU
+times of all processes, and those of a sweep are differences between a large and a small one, so
+that neither other work on the machine nor the start of the processes counts.
 """
 
 import argparse
+import resource
 import tempfile
 import time
 from pathlib import Path
@@ -16,6 +18,8 @@ from safedrift.experiments.engines import LocalEngine
 from safedrift.experiments.studies import plan_of, study_from
 from safedrift.experiments.sweeps import run_sweep
 from safedrift.results.scores import score
+
+STUDY = {"episodes": 20, "seeds": 1, "problems": ["stationary"], "learners": ["uniform"]}
 
 
 def plain_seconds(plan, runs):
@@ -29,10 +33,25 @@ def plain_seconds(plan, runs):
         score(sd.simulate(world, learner, seed, truth=truth), names, seconds=0.0, points=0)
 
     play(0)
-    start = time.perf_counter()
+    start = time.process_time()
     for seed in range(runs):
         play(seed)
-    return (time.perf_counter() - start) / runs
+    return (time.process_time() - start) / runs
+
+
+def cpu():
+    """CPU seconds of this process and of those that it has waited for."""
+    kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    return sum(x.ru_utime + x.ru_stime for x in map(resource.getrusage, kinds))
+
+
+def sweep_seconds(runs, workers):
+    """CPU seconds and wall seconds of a sweep."""
+    plan = plan_of(study_from(STUDY | {"seeds": runs}))
+    with tempfile.TemporaryDirectory() as folder:
+        before, start = cpu(), time.perf_counter()
+        run_sweep(plan, Path(folder) / "a", engine=LocalEngine(workers))
+        return cpu() - before, time.perf_counter() - start
 
 
 def main():
@@ -40,28 +59,16 @@ def main():
     parser.add_argument("--runs", type=int, default=10_000)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     given = parser.parse_args()
-    study = {"episodes": 20, "seeds": given.runs, "problems": ["stationary"],
-             "learners": ["uniform"]}  # fmt: skip
-    plan = plan_of(study_from(study))
-    alone = plain_seconds(plan, min(given.runs, 1000))
-    print(f"a run alone: {1e3 * alone:.2f} ms")
+    alone = plain_seconds(plan_of(study_from(STUDY)), 1000)
+    print(f"a run alone: {1e3 * alone:.2f} ms of CPU")
     for workers in given.workers:
-        marks = {}
-
-        def progress(stage, done, total, failed, marks=marks):
-            if stage == "runs":
-                marks.setdefault(done, time.perf_counter())
-
-        with tempfile.TemporaryDirectory() as folder:
-            start = time.perf_counter()
-            run_sweep(plan, Path(folder) / "a", engine=LocalEngine(workers), progress=progress)
-            total = time.perf_counter() - start
-        first, last = min(marks), max(marks)
-        per_run = workers * (marks[last] - marks[first + 1]) / (last - first - 1)
+        few, _ = sweep_seconds(given.runs // 10, workers)
+        many, wall = sweep_seconds(given.runs, workers)
+        each = (many - few) / (given.runs - given.runs // 10)
         print(
-            f"{given.runs:,} runs with {workers} workers: {total:.1f} s in all; "
-            f"{1e3 * per_run:.2f} ms of a process per run, {1e3 * (per_run - alone):+.2f} ms more "
-            "than alone"
+            f"{given.runs:,} runs with {workers} workers: {wall:.1f} s; {1e3 * each:.2f} ms of CPU "
+            f"per run, {1e3 * (each - alone):+.2f} ms more than alone",
+            flush=True,
         )
 
 
