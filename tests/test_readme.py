@@ -72,8 +72,9 @@ def test_python_and_commands_of_the_page_on_experiments_run(tmp_path, monkeypatc
         fewer = [word.replace("50000", "300") for word in rest]
         done = CliRunner().invoke(app, [command, *fewer])
         assert done.exit_code == 0, (command, rest, done.output)
-    python = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0]
-    exec(python.replace("runs/maze", "runs/python").replace("2000", "200"), {})
+    first, callback, *_ = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    python = first.replace("runs/maze", "runs/python").replace("2000", "200") + callback
+    exec(python, {})
     assert (tmp_path / "sweeps" / "study" / "results.parquet").is_file()
 
 

@@ -6,7 +6,7 @@ policies of the measured ones; their exact values are computed afterwards, in th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -15,6 +15,7 @@ import numpy as np
 from safedrift import _check
 from safedrift._check import FloatArray, IntArray
 from safedrift.adapters.gymnasium_worlds import GymnasiumWorld
+from safedrift.experiments.callbacks import Callback, check_callbacks, seen_rows
 from safedrift.experiments.grid_error import GridError
 from safedrift.experiments.journals import Rows, joined
 from safedrift.experiments.playing import Chunk, World, play_chunks
@@ -54,6 +55,7 @@ def simulate(
     progress: Progress | None = None,
     out: RunFolder | str | Path | None = None,
     resume: bool = False,
+    callbacks: Sequence[Callback] = (),
 ) -> Run:
     """Play a fresh copy of `learner` through all episodes of `world`; `learner` stays as it is.
 
@@ -83,6 +85,8 @@ def simulate(
         is open (`experiments.run_folder.RunFolder`), whose `finish` is then up to you.
     resume
         Continue the run in `out`, if there is one, with the same numbers as if never interrupted.
+    callbacks
+        Called while the run plays (`safedrift.Callback`).
 
     Raises
     ------
@@ -106,13 +110,14 @@ def simulate(
     if isinstance(world, GymnasiumWorld) and noisy:
         _check.fail("noisy", "False: an environment is as noisy as it is", noisy)
     settings = _manifest(world, learner, seed, noisy, measure_every, measure_log)
+    watching = check_callbacks(callbacks)
     played = learner.fresh(seeds(seed)["learner"])
     if out is None or isinstance(out, RunFolder):
-        return _simulate(world, played, settings, episodes, truth, progress, out)
+        return _simulate(world, played, settings, episodes, truth, progress, out, watching)
     with RunFolder(out, resume=resume) as folder:
         if folder.finished:
             return _finished_run(folder, settings, world)
-        run = _simulate(world, played, settings, episodes, truth, progress, folder)
+        run = _simulate(world, played, settings, episodes, truth, progress, folder, watching)
         folder.finish(run)
     return run
 
@@ -125,6 +130,7 @@ def _simulate(
     truth: Truth | None,
     progress: Progress | None,
     folder: RunFolder | None,
+    callbacks: Sequence[Callback],
 ) -> Run:
     """Play the learner as it is; everything has been checked."""
     model = world.model if isinstance(world, GymnasiumWorld) else world
@@ -138,7 +144,7 @@ def _simulate(
         truth = measure_truth(model, episodes, progress=progress)
     else:
         _check_truth(truth, world, episodes)
-    rows, policy = _learn(world, model, learner, settings, episodes, progress, grid, folder)
+    rows, policy = _learn(world, model, learner, settings, truth, progress, grid, folder, callbacks)
     outcome = Outcome(*(rows.pop(name) for name in ("reward", "utility", "observed")))
     trace = {name.removeprefix("trace."): values for name, values in rows.items()}
     notes = getattr(learner, "notes", None)
@@ -146,7 +152,10 @@ def _simulate(
     error = None if grid is None else grid.error(truth.optimal_reward, outcome)
     record = settings.learner.model_copy(update={"notes": told})
     manifest = settings.model_copy(update={"learner": record, "discretisation": error})
-    return Run(truth, outcome, trace, manifest, policy, learner)
+    run = Run(truth, outcome, trace, manifest, policy, learner)
+    for callback in callbacks:
+        callback.on_end(run)
+    return run
 
 
 def _learn(
@@ -154,12 +163,14 @@ def _learn(
     model: DriftingWorld | None,
     learner: Learner,
     settings: Manifest,
-    episodes: IntArray,
+    truth: Truth,
     progress: Progress | None,
     grid: GridError | None,
     folder: RunFolder | None,
+    callbacks: Sequence[Callback],
 ) -> tuple[Rows, FloatArray]:
     """Play all episodes, or those that are left; returns the measured ones and the last policy."""
+    episodes = truth.episodes
     done, recorded = 0, list[Rows]()
     if folder is not None:
         digest = None if isinstance(world, GymnasiumWorld) else world_digest(world)
@@ -169,6 +180,8 @@ def _learn(
         )
         if grid is not None:
             grid.restore(extra)
+    for callback in callbacks:
+        callback.on_start(settings, done)
     policy = np.empty(0)
     watch = None if grid is None else grid.watch
     # The last episode's policy is kept too: it is what a run hands over.
@@ -183,6 +196,11 @@ def _learn(
         done = part.first + part.size
         if folder is not None and done < world.M:
             folder.add(done, rows, learner, dict if grid is None else grid.state)
+        if callbacks and rows["reward"].size:
+            start = np.searchsorted(episodes, part.first)
+            seen = seen_rows(truth, episodes[start : start + rows["reward"].size], rows)
+            for callback in callbacks:
+                callback.on_rows(seen)
         if progress:
             progress("learning", done, world.M)
     return joined(recorded), policy.copy()
