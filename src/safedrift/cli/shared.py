@@ -82,7 +82,15 @@ def sigterm_as_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-USER_ERRORS = (UsageError, ValueError, TypeError, OSError, OverflowError, RuntimeError)
+USER_ERRORS = (
+    UsageError,
+    ValueError,
+    TypeError,
+    OSError,
+    OverflowError,
+    RuntimeError,
+    ImportError,
+)
 
 
 def _end(sentence: str, code: int) -> NoReturn:

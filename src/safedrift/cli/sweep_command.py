@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,11 +27,19 @@ from rich.text import Text
 from safedrift.cli.shared import UsageError, err, friendly_errors, sigterm_as_interrupt
 
 if TYPE_CHECKING:
+    from safedrift.experiments.engines import Engine
     from safedrift.experiments.estimates import Estimate
     from safedrift.experiments.studies import Plan
     from safedrift.experiments.sweeps import Sweep, SweepProgress
 
 _MOST_SHOWN = 12
+
+
+class EngineKind(StrEnum):
+    """Where runs are played."""
+
+    local = "local"
+    ray = "ray"
 
 
 def sweep(
@@ -40,6 +49,13 @@ def sweep(
     ] = None,
     workers: Annotated[
         int | None, typer.Option(help="Number of processes; by default one per core.")
+    ] = None,
+    engine: Annotated[
+        EngineKind, typer.Option(help="Processes on this machine, or on Ray (extra 'ray').")
+    ] = EngineKind.local,
+    address: Annotated[
+        str | None,
+        typer.Option(help="With --engine ray: of a cluster; without it, Ray is started here."),
     ] = None,
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Play runs again that failed before.")
@@ -69,23 +85,29 @@ def sweep(
     from safedrift import _check
     from safedrift.experiments.engines import LocalEngine
     from safedrift.experiments.estimates import estimate
+    from safedrift.experiments.ray_engine import RayEngine
     from safedrift.experiments.studies import plan_of, read_study
     from safedrift.experiments.sweeps import run_sweep
 
     with friendly_errors(), sigterm_as_interrupt():
         processes = _check.integer("--workers", os.cpu_count() or 1 if workers is None else workers)
         _check.integer("--nodes", nodes)
+        if address is not None and engine is EngineKind.local:
+            raise UsageError("--address must be left out without --engine ray")
         plan = plan_of(read_study(study))
         if dry_run:
             _print_estimate(plan, estimate(plan, processes * nodes), processes, nodes, as_json)
             return
         folder = out or Path("sweeps") / study.stem
+        where: Engine = LocalEngine(processes)
+        if engine is EngineKind.ray:
+            where = RayEngine(address, processes)
         with _progress() as progress:
             try:
                 found = run_sweep(
                     plan,
                     folder,
-                    engine=LocalEngine(processes),
+                    engine=where,
                     retry_failed=retry_failed,
                     progress=progress,
                     tell=_tell,
