@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from time import monotonic
@@ -52,15 +53,15 @@ class RowLog:
                 if digest != _digest(text):
                     raise ValueError
                 row = json.loads(text)
-                self.rows[int(row["run"])] = row
-            except (ValueError, KeyError, TypeError):
+                self.rows[int(row["run"])] = _compact(row)
+            except (ValueError, KeyError, TypeError, AttributeError):
                 tell(f"line {number} of {self.path} is damaged; its run is played again")
 
     def add(self, rows: Iterable[dict[str, Any]]) -> None:
         """Keep rows, on disk too."""
         lines = []
         for row in rows:
-            self.rows[int(row["run"])] = row
+            self.rows[int(row["run"])] = _compact(row)
             text = json.dumps(row).encode()
             lines.append(_digest(text) + b" " + text + b"\n")
         try:
@@ -80,6 +81,14 @@ class RowLog:
             os.fsync(self._file.fileno())
             self._file.close()
             self._file = None
+
+
+def _compact(row: dict[str, Any]) -> dict[str, Any]:
+    """The same row; words that occur in many rows are kept once."""
+    return {
+        sys.intern(key): sys.intern(value) if type(value) is str else value
+        for key, value in row.items()
+    }
 
 
 def _digest(text: bytes) -> bytes:

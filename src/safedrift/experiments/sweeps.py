@@ -244,7 +244,7 @@ def _row(i: int, score: RunScore) -> dict[str, Any]:
     plain = score.record()
     for name in ("key", "curves", "curve_episodes"):
         del plain[name]
-    return {"run": i, **plain}
+    return {"run": i, **plain, "settings": json.dumps(plain["settings"])}
 
 
 def _failed(plan: Plan, i: int, error: str) -> dict[str, Any]:
@@ -260,7 +260,7 @@ def _fits(plan: Plan, i: int, row: dict[str, Any]) -> bool:
     place, entrant, seed = plan.run(i)
     wanted = (plan.places[place].label, plan.entrants[entrant].label, seed)
     try:
-        found = RunScore.from_record(row | {"key": ""})
+        found = RunScore.from_record(row | {"key": "", "settings": None})
         return (found.world, found.learner, found.seed) == wanted and set(_row(i, found)) == set(
             row
         )
@@ -286,7 +286,7 @@ def _write_results(plan: Plan, folder: Path, log: RowLog) -> Path:
         columns[name] = _words([row[name] for row in rows])
     for name in (*FIGURES, "uniform_loss"):
         columns[name] = pa.array([row[name] for row in rows], pa.float64())
-    columns["settings"] = _words([json.dumps(row["settings"]) for row in rows])
+    columns["settings"] = _words([row["settings"] for row in rows])
     about = {"version": __version__, "study": plan.record()}
     table = pa.table(columns).replace_schema_metadata({"safedrift-sweep": json.dumps(about)})
     return write_whole(folder / RESULTS, lambda file: write_sealed(file, table))
