@@ -25,6 +25,7 @@ from safedrift.experiments.checkpoints import checkpoint_files, read_checkpoint
 from safedrift.experiments.differences import differences
 from safedrift.experiments.run_folder import RunFolder
 from safedrift.experiments.verification import verify
+from safedrift.learners.array_files import read_arrays, write_arrays
 from safedrift.results.folder_locks import FolderLock, heartbeat_age, in_use
 from safedrift.results.measured import measured_episodes
 from safedrift.results.run_folders import (
@@ -212,6 +213,30 @@ def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(stopped, world
     assert len(told) == 1
     assert newest.name in told[0]
     assert "checksum differs; going on from before it" in told[0]
+
+
+def test_a_forged_checkpoint_is_passed_over(stopped, world):
+    """Right checksums, but more episodes than there are, or more than the rows tell of."""
+    newest = checkpoint_files(stopped)[0]
+    header, arrays = read_arrays(newest, "")
+    for done in (10**6, 60, 55):
+        forged = stopped / f"checkpoint-{done:012d}.npz"
+        write_arrays(forged, header | {"done": done}, arrays)
+    told = []
+    whole = sd.simulate(world, agent_for(world), 3)
+    again = play_until(world, agent_for(world), stopped, 99, resume=True, tell=told.append)
+    assert_same(whole, again)
+    assert [("rows; got 40" in sentence) for sentence in told] == [True] * 3
+
+
+def test_a_damaged_replacement_can_be_replaced(done, world):
+    with pytest.raises(Stopped):
+        play_until(world, agent_for(world), done, 30, seed=5, force=True)
+    (done / "replacement" / "manifest.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"replacement/manifest\.json must be the manifest"):
+        play_until(world, agent_for(world), done, 99, seed=5, resume=True)
+    play_until(world, agent_for(world), done, 99, seed=6, force=True)
+    assert sd.Run.from_folder(done).manifest.seed == 6
 
 
 def test_with_nothing_whole_the_run_starts_from_the_beginning(stopped, world):
@@ -590,7 +615,7 @@ def test_a_folder_of_runs_is_listed_without_following_links(done, tmp_path):
     assert list(run_folders(done)) == [done]
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=500, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_edited_manifests_never_cause_anything_but_a_sentence(done, data):
     """Any value at any place, with a right checksum."""

@@ -173,7 +173,7 @@ YAML = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=600, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=800, suppress_health_check=[HealthCheck.too_slow])
 @given(plain=YAML, good=st.booleans(), data=st.data())
 def test_any_data_are_a_plan_or_a_sentence(plain, good, data):
     """Data of any kind, or a good study with one entry replaced."""
@@ -184,7 +184,7 @@ def test_any_data_are_a_plan_or_a_sentence(plain, good, data):
         assert plan_of(study_from(plain)).runs >= 1
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=500, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(alphabet="seds:episodl[]{}-,&*!|>\n \t'\"#%@0123", max_size=80))
 def test_any_text_is_a_study_or_a_sentence(tmp_path, text):
     (tmp_path / "study.yaml").write_text(text, encoding="utf-8")

@@ -15,9 +15,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 from safedrift import _check
+from safedrift._check import IntArray
 from safedrift._version import __version__
 from safedrift.experiments.journals import Journal, Mark, Rows
 from safedrift.learners.array_files import read_arrays, write_arrays
@@ -102,19 +104,31 @@ def read_checkpoint(path: Path, id: str) -> Checkpoint:
 
 
 def newest(
-    folder: Path, id: str, journal: Journal, tell: Callable[[str], None]
+    folder: Path,
+    id: str,
+    journal: Journal,
+    M: int,
+    episodes: IntArray,
+    tell: Callable[[str], None],
 ) -> tuple[Checkpoint, list[Rows]] | None:
     """Return the newest checkpoint that is whole, with its rows; None if there is none.
 
     Parameters
     ----------
+    M, episodes
+        How many episodes there are, and the numbers (n,) of those that are recorded.
     tell
         Called with a sentence for every checkpoint that is damaged.
     """
     for path in checkpoint_files(folder):
         try:
             found = read_checkpoint(path, id)
-            return found, journal.restore(found.mark)
+            rows = journal.restore(found.mark)
+            recorded = sum(len(next(iter(part.values()), ())) for part in rows)
+            wanted = int(np.searchsorted(episodes, found.done))
+            if not 0 < found.done < M or recorded != wanted:
+                _check.fail(str(path), f"a checkpoint with {wanted} rows", f"{recorded}")
+            return found, rows
         except (ValueError, OSError) as error:
             tell(f"{error}; going on from before it")
     return None

@@ -30,6 +30,7 @@ from typing import Any, NoReturn
 from numpy.typing import NDArray
 
 from safedrift import _check
+from safedrift._check import IntArray
 from safedrift._files import is_partial, plain_file, remove_partial_files
 from safedrift._version import __version__
 from safedrift.experiments.checkpoints import (
@@ -153,7 +154,7 @@ class RunFolder:
         inside = self.path / REPLACEMENT
         if inside.is_symlink():
             _check.fail(str(inside), "a folder", "a link")
-        if plain_file(inside / MANIFEST) and read_folder_manifest(inside).state == "done":
+        if _holds_finished_run(inside):
             self._take_place()
         held = any(item.name != LOCK and not is_partial(item) for item in self.path.iterdir())
         if held and self.resume:
@@ -244,9 +245,24 @@ class RunFolder:
     # ------------------------------------------------------------ while it plays
 
     def begin(
-        self, run: Manifest, world: str | None, learner: Learner, rows: int, *, resumable: bool
+        self,
+        run: Manifest,
+        world: str | None,
+        learner: Learner,
+        episodes: IntArray,
+        *,
+        resumable: bool,
     ) -> tuple[int, list[Rows], dict[str, NDArray[Any]]]:
         """Enter the settings of the run; set the learner to where it was.
+
+        Parameters
+        ----------
+        world
+            Hash of its arrays; None for an environment.
+        episodes
+            Numbers (n,) of those that are recorded.
+        resumable
+            Whether the world can be entered at any episode.
 
         Returns
         -------
@@ -263,13 +279,13 @@ class RunFolder:
         self._started = self._last = monotonic()
         self._cost = 0.0
         self._before = self.manifest.seconds
-        self._check_space(learner, rows)
+        self._check_space(learner, episodes.size)
         found = None
         if self.manifest.id is not None:
             if not resumable:
                 self.tell("an environment cannot be continued; the run starts again")
             else:
-                found = newest(self.work, id, self._journal, self.tell)
+                found = newest(self.work, id, self._journal, run.sizes.M, episodes, self.tell)
                 if found is None and checkpoint_files(self.work):
                     self.tell("no checkpoint is whole; the run starts from the beginning")
         children = {name: list(child.spawn_key) for name, child in seeds(run.seed).items()}
@@ -365,6 +381,14 @@ class RunFolder:
         for name in reversed(kept):  # the manifest last
             if plain_file(inside / name):
                 (inside / name).replace(self.path / name)
+
+
+def _holds_finished_run(folder: Path) -> bool:
+    """Whether there is a run that is done, by its manifest."""
+    try:
+        return plain_file(folder / MANIFEST) and read_folder_manifest(folder).state == "done"
+    except ValueError:
+        return False
 
 
 # ---------------------------------------------------------------- what is noted of the machine

@@ -176,7 +176,7 @@ def _learn(
         digest = None if isinstance(world, GymnasiumWorld) else world_digest(world)
         resumable = not isinstance(world, GymnasiumWorld)
         done, recorded, extra = folder.begin(
-            settings, digest, learner, episodes.size, resumable=resumable
+            settings, digest, learner, episodes, resumable=resumable
         )
         if grid is not None:
             grid.restore(extra)
