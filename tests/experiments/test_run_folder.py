@@ -26,6 +26,7 @@ from safedrift.experiments.differences import differences
 from safedrift.experiments.run_folder import RunFolder
 from safedrift.experiments.verification import verify
 from safedrift.learners.array_files import read_arrays, write_arrays
+from safedrift.results import folder_locks
 from safedrift.results.folder_locks import FolderLock, heartbeat_age, in_use
 from safedrift.results.measured import measured_episodes
 from safedrift.results.run_folders import (
@@ -242,7 +243,7 @@ def test_a_damaged_replacement_can_be_replaced(done, world):
 def test_with_nothing_whole_the_run_starts_from_the_beginning(stopped, world):
     journal = stopped / "records.journal"
     data = bytearray(journal.read_bytes())
-    data[20] ^= 1
+    data[8 + int.from_bytes(data[:8], "little")] ^= 1  # the first number after the header
     journal.write_bytes(data)
     told = []
     whole = sd.simulate(world, agent_for(world), 3)
@@ -251,6 +252,19 @@ def test_with_nothing_whole_the_run_starts_from_the_beginning(stopped, world):
     )
     assert [sentence.count("records.journal") for sentence in told] == [1, 1, 0]
     assert "starts from the beginning" in told[2]
+
+
+def test_rows_after_the_last_checkpoint_are_cut_off(stopped, world):
+    """A process may die between writing rows and writing the checkpoint they belong to."""
+    with (stopped / "records.journal").open("ab") as file:
+        file.write(b"rows of episodes that are played again")
+    told = []
+    with pytest.raises(Stopped):
+        play_until(world, agent_for(world), stopped, 50, resume=True, tell=told.append)
+    again = play_until(world, agent_for(world), stopped, 99, resume=True, tell=told.append)
+    assert_same(sd.simulate(world, agent_for(world), 3), again)
+    assert told == []
+    assert read_folder_manifest(stopped).sessions == 3
 
 
 def test_a_run_of_another_version_is_not_continued(stopped, world):
@@ -471,7 +485,7 @@ def test_a_run_takes_the_place_of_another_when_it_is_done(done, world, chunks_of
     assert not (done / "replacement").exists()
 
 
-@pytest.mark.parametrize("moment", range(6))
+@pytest.mark.parametrize("moment", range(10))
 def test_whenever_a_replacement_is_killed_one_run_is_whole(done, world, moment, monkeypatch):
     """Stop before the n-th file is moved or removed; the next start finishes the work."""
     count = 0
@@ -532,6 +546,24 @@ def test_only_one_of_many_gets_the_lock(tmp_path):
     assert len(text) > 100
     assert text == "ab" * (len(text) // 2)
     assert list(folder.iterdir()) == []
+
+
+def test_a_lock_that_was_removed_meanwhile_is_not_taken(tmp_path, monkeypatch):
+    """Between opening the file and locking it, its owner leaves and another one comes."""
+    owner = FolderLock(tmp_path)
+    lock, others = folder_locks._lock, []
+
+    def late(number, age):
+        if not others:
+            others.append(None)
+            owner.release()
+            others[0] = FolderLock(tmp_path)
+        return lock(number, age)
+
+    monkeypatch.setattr(folder_locks, "_lock", late)
+    with pytest.raises(ValueError, match="a folder that no other run is using"):
+        FolderLock(tmp_path)
+    others[0].release()
 
 
 def test_a_reader_does_not_take_the_lock(tmp_path):

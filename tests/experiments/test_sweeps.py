@@ -368,16 +368,17 @@ def test_failed_runs_are_recorded_and_do_not_stop_the_others(tmp_path, monkeypat
 def test_a_process_that_dies_takes_only_its_own_run_with_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(
-        "import os, signal\n"
+        "import os, signal, time\n"
         "from safedrift.learners import make\n"
-        "def dies(world, now):\n"
-        "    if now: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "def dies(world, number):\n"
+        "    time.sleep(0.1)\n"
+        "    if number == 2: os.kill(os.getpid(), signal.SIGKILL)\n"
         "    return make('uniform', world)\n"
     )
-    learners = ["uniform", {"name": "mine.py:dies", "options": {"now": [False, True]}}]
+    learners = [{"name": "mine.py:dies", "options": {"number": list(range(9))}}]
     study = plan(learners=learners, problems=["stationary"], seeds=1)
     rows = table_of(run_sweep(study, "a", engine=LocalEngine(2)))
-    assert [row["status"] for row in rows] == ["done", "done", "failed"]
+    assert [row["status"] for row in rows] == ["done"] * 2 + ["failed"] + ["done"] * 6
     assert rows[2]["error"] == "the process that played it died"
 
 
