@@ -138,7 +138,7 @@ def _simulate(
     if isinstance(world, LinearKernelCMDP) and world.box is not None:
         grid = GridError(world, episodes)
     if model is None:
-        _check_unmeasured(truth, episodes.size < world.M)
+        _check_unmeasured(truth, settings)
         truth = _unknown_truth(episodes, np.array(world.thresholds))
     elif truth is None:
         truth = measure_truth(model, episodes, progress=progress)
@@ -343,13 +343,14 @@ def check_sizes(world: World, learner: Learner) -> None:
         check_problem(world)
 
 
-def _check_unmeasured(truth: Truth | None, some_only: bool) -> None:
+def _check_unmeasured(truth: Truth | None, settings: Manifest) -> None:
     """Refuse what has no meaning in a world without a model."""
     if truth is not None:
         _check.fail("truth", "None in a world without a model", "Truth")
-    if some_only:
-        wanted = "1, and measure_log None, in a world without a model"
-        _check.fail("measure_every", wanted, "fewer episodes")
+    if settings.measure_every > 1:
+        _check.fail("measure_every", "1 in a world without a model", settings.measure_every)
+    if settings.measure_log is not None:
+        _check.fail("measure_log", "None in a world without a model", settings.measure_log)
 
 
 def _check_truth(truth: Truth, world: World, episodes: IntArray) -> None:
