@@ -4,7 +4,7 @@
 
 The same run with and without a folder, in turns, at S = 20, A = 5, H = 10; the truth is given, so
 that learning and recording are compared with learning alone. Then, with --long, one run of many
-episodes with log-spaced records, and its peak memory.
+episodes with log-spaced records at S = 5, A = 3, H = 5, and its peak memory.
 """
 
 import argparse
@@ -19,9 +19,9 @@ from safedrift.experiments.run_folder import RunFolder
 from safedrift.results.measured import measured_episodes
 
 
-def setting(episodes, drift="abrupt"):
+def setting(episodes, S=20, A=5, H=10):
     world = sd.problems.make(
-        "random", episodes=episodes, states=20, actions=5, horizon=10, drift=drift
+        "random", episodes=episodes, states=S, actions=A, horizon=H, drift="abrupt"
     )
     return world, sd.PROPDPPO.for_problem(world, sd.Slater(0.5))
 
@@ -51,7 +51,7 @@ def cost(episodes, rounds, every, seconds):
 
 
 def long_run(episodes):
-    world, agent = setting(episodes)
+    world, agent = setting(episodes, S=5, A=3, H=5)
     built = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     with tempfile.TemporaryDirectory() as name:
         start = time.perf_counter()
