@@ -309,6 +309,7 @@ def test_kill_9_at_random_moments(tmp_path):
     assert one.read_bytes() == other.read_bytes()
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_a_killed_process_leaves_a_run_that_goes_on(tmp_path, world, chunks_of_ten):
     """kill -9 right after a checkpoint, in a process that was forked."""
     reader, writer = os.pipe()
@@ -406,6 +407,7 @@ def test_wrong_records_are_found_by_playing_again(done, world):
     assert "in episode 7" in sentence
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="tells files apart by /proc")
 def test_a_full_disk_is_one_sentence_and_the_old_run_stays(done, world, monkeypatch):
     before = {path.name: path.read_bytes() for path in done.iterdir()}
     fsync = os.fsync
@@ -432,7 +434,7 @@ def test_a_disk_with_too_little_room_is_refused_before_playing(world, tmp_path, 
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
+@pytest.mark.skipif(getattr(os, "geteuid", int)() != 0 or os.name != "posix", reason="needs root")
 def test_a_small_disk_and_a_read_only_folder(world, tmp_path, done):
     """On a real file system of 300 kB, then on one that is read-only."""
     disk = tmp_path / "disk"
@@ -523,13 +525,13 @@ def test_whenever_a_replacement_is_killed_one_run_is_whole(done, world, moment, 
 
 
 def test_only_one_of_many_gets_the_lock(tmp_path):
-    """Fifty tries of four processes at once: exactly one holds the lock at a time."""
+    """Twenty tries of four processes at once: exactly one holds the lock at a time."""
     program = (
         "import sys, time\n"
         "from pathlib import Path\n"
         "from safedrift.results.folder_locks import FolderLock\n"
         "folder, log = Path(sys.argv[1]), open(sys.argv[2], 'a')\n"
-        "for _ in range(50):\n"
+        "for _ in range(20):\n"
         "    try:\n"
         "        lock = FolderLock(folder)\n"
         "    except ValueError:\n"
@@ -543,7 +545,7 @@ def test_only_one_of_many_gets_the_lock(tmp_path):
     processes = [subprocess.Popen(arguments) for _ in range(4)]
     assert [process.wait() for process in processes] == [0] * 4
     text = (tmp_path / "log").read_text()
-    assert len(text) > 100
+    assert len(text) > 40
     assert text == "ab" * (len(text) // 2)
     assert list(folder.iterdir()) == []
 

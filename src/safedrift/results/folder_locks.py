@@ -58,7 +58,7 @@ class FolderLock:
             try:
                 if _lock(number, age):
                     if _same_file(number, self.path):
-                        os.utime(number)
+                        os.utime(self._beaten(number))
                         return number
                     os.close(number)  # its owner has finished and removed it just now
                     continue
@@ -72,9 +72,13 @@ class FolderLock:
     def _beat(self) -> None:
         while not self._stop.wait(BEAT):
             try:
-                os.utime(self._number)
+                os.utime(self._beaten(self._number))
             except OSError:  # a disk that is gone shows itself elsewhere
                 return
+
+    def _beaten(self, number: int) -> int | Path:
+        """The open file, or its name where the time of an open file cannot be set."""
+        return number if os.utime in os.supports_fd else self.path
 
     def release(self) -> None:
         """Remove the lock; the next run makes a new one."""
