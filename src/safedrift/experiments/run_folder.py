@@ -16,12 +16,9 @@ import os
 import platform
 import shutil
 import socket
-import subprocess
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
@@ -42,6 +39,7 @@ from safedrift.experiments.checkpoints import (
 )
 from safedrift.experiments.differences import differences
 from safedrift.experiments.journals import Journal, Rows, joined
+from safedrift.experiments.provenance import git_commit, now, package_versions
 from safedrift.experiments.streams import seeds
 from safedrift.learners import Learner
 from safedrift.results.folder_locks import LOCK, FolderLock
@@ -67,7 +65,6 @@ SECONDS = 30.0  # between checkpoints
 _SHARE = 20  # checkpoints take at most one part in so many of the time
 _FOUND_IN_RUNS = (RECORDS, JOURNAL, TRUTH, "report.html", "summary.json", "certificates.json")
 _ELSE = "another experiment needs another folder"
-_PACKAGES = ("numpy", "scipy", "numba", "pyarrow", "gymnasium")
 
 
 class RunFolder:
@@ -182,12 +179,12 @@ class RunFolder:
         self.manifest = FolderManifest(
             state="running",
             request=self.request,
-            versions=_versions(),
+            versions=package_versions(),
             platform=platform.platform(),
-            git=_git_commit(),
+            git=git_commit(),
             host=socket.gethostname(),
             pid=os.getpid(),
-            started=_now(),
+            started=now(),
         )
         write_folder_manifest(self.work, self.manifest)  # shows that it can be written
 
@@ -206,8 +203,8 @@ class RunFolder:
         if found.state == "done":
             self.finished = True
             return
-        now = {"state": "running", "error": None, "host": socket.gethostname(), "pid": os.getpid()}
-        self._update(sessions=found.sessions + 1, **now)
+        mine = {"state": "running", "error": None, "host": socket.gethostname(), "pid": os.getpid()}
+        self._update(sessions=found.sessions + 1, **mine)
 
     def __exit__(
         self,
@@ -310,8 +307,8 @@ class RunFolder:
         if old is not None:
             different = next(differences(_settings(old), _settings(run)), None)
             if different:
-                name, before, now = different
-                _check.fail(name, f"{before}, as in {place} ({_ELSE})", now)
+                name, before, given = different
+                _check.fail(name, f"{before}, as in {place} ({_ELSE})", given)
         _check.fail("world", f"the one of {place}", f"one with other arrays ({world})")
 
     def _check_space(self, learner: Learner, rows: int) -> None:
@@ -329,16 +326,16 @@ class RunFolder:
     ) -> None:
         """Keep the rows of a chunk; make a checkpoint if it is time."""
         self._new.append(rows)
-        now = monotonic()
+        start = monotonic()
         wait = max(self.every, _SHARE * self._cost) if self.every else 0.0
-        if self.resumable and now - self._last >= wait:
+        if self.resumable and start - self._last >= wait:
             mark = self._journal.add(joined(self._new))
             self._new = []
             id = self.manifest.id or ""
             point = Checkpoint(done, id, mark, self._seconds(), learner.state(), extra())
             write_checkpoint(self.work, point)
             self._last = monotonic()
-            self._cost = self._last - now
+            self._cost = self._last - start
 
     def _seconds(self) -> float:
         return round(self._before + monotonic() - self._started, 3)
@@ -353,7 +350,7 @@ class RunFolder:
         self._update(
             state="done",
             run=run.manifest,
-            finished=_now(),
+            finished=now(),
             seconds=self._seconds(),
             files={name: entry_of(self.work / name) for name in files},
         )
@@ -389,32 +386,6 @@ def _holds_finished_run(folder: Path) -> bool:
         return plain_file(folder / MANIFEST) and read_folder_manifest(folder).state == "done"
     except ValueError:
         return False
-
-
-# ---------------------------------------------------------------- what is noted of the machine
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for name in _PACKAGES:
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
-
-
-def _git_commit() -> str | None:
-    """The commit of the repository that the run was started in, if any."""
-    try:
-        done = subprocess.run(
-            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=False
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
 
 
 def _settings(run: Manifest) -> dict[str, Any]:

@@ -18,15 +18,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-
 from safedrift import _check
 from safedrift._files import (
     is_partial,
     plain_file,
     remove_partial_files,
     write_text,
-    write_whole,
 )
 from safedrift._version import __version__
 from safedrift.experiments.differences import differences
@@ -34,12 +31,12 @@ from safedrift.experiments.engines import Engine, LocalEngine, Session
 from safedrift.experiments.row_logs import RowLog
 from safedrift.experiments.simulation import measure_truth
 from safedrift.experiments.studies import Plan
+from safedrift.experiments.sweep_results import write_results
 from safedrift.experiments.truth_files import read_truth, write_truth
 from safedrift.experiments.workers import Arena, Task, play, sentence
 from safedrift.results.folder_locks import LOCK, FolderLock
 from safedrift.results.measured import measured_episodes
-from safedrift.results.scores import FIGURES, RunScore
-from safedrift.results.storage import write_sealed
+from safedrift.results.scores import RunScore
 
 __all__ = ["Sweep", "SweepProgress", "run_sweep"]
 
@@ -106,7 +103,7 @@ def run_sweep(
             context = _context(plan, folder)
             with engine.session(context) as session:
                 played, failed = _go_on(context, session, log, retry_failed, progress)
-            return Sweep(_write_results(plan, folder, log), plan.runs, failed, played)
+            return Sweep(write_results(folder / RESULTS, plan, log.rows), plan.runs, failed, played)
         finally:
             log.close()
     finally:
@@ -266,54 +263,6 @@ def _fits(plan: Plan, i: int, row: dict[str, Any]) -> bool:
         )
     except (TypeError, ValueError):
         return False
-
-
-def _write_results(plan: Plan, folder: Path, log: RowLog) -> Path:
-    """All runs as a table, in the order of the plan; times are not in it, since they differ."""
-    rows = [log.rows[i] for i in range(plan.runs)]
-    places = [plan.places[plan.run(i)[0]] for i in range(plan.runs)]
-    who = [plan.entrants[plan.run(i)[1]] for i in range(plan.runs)]
-    columns: dict[str, Any] = {"run": pa.array(range(plan.runs), pa.int64())}
-    columns["problem"] = _words([place.problem for place in places])
-    columns["world_seed"] = pa.array([place.seed for place in places], pa.int64())
-    columns |= _option_columns("problem", [place.options for place in places])
-    columns["learner"] = _words([str(x.source) for x in who])
-    columns |= _option_columns("learner", [dict(x.chosen) for x in who])
-    columns["world"] = _words([row["world"] for row in rows])
-    columns["entrant"] = _words([row["learner"] for row in rows])
-    columns["seed"] = pa.array([row["seed"] for row in rows], pa.int64())
-    for name in ("status", "error"):
-        columns[name] = _words([row[name] for row in rows])
-    for name in (*FIGURES, "uniform_loss"):
-        columns[name] = pa.array([row[name] for row in rows], pa.float64())
-    columns["settings"] = _words([row["settings"] for row in rows])
-    about = {"version": __version__, "study": plan.record()}
-    table = pa.table(columns).replace_schema_metadata({"safedrift-sweep": json.dumps(about)})
-    return write_whole(folder / RESULTS, lambda file: write_sealed(file, table))
-
-
-def _words(values: list[str]) -> Any:
-    return pa.array(values, pa.string())
-
-
-def _option_columns(prefix: str, chosen: list[dict[str, Any]]) -> dict[str, Any]:
-    """One column for each option: numbers where all are, words otherwise."""
-    found = {}
-    for name in dict.fromkeys(name for options in chosen for name in options):
-        values = [options.get(name) for options in chosen]
-        known = [value for value in values if value is not None]
-        if all(isinstance(x, int) and not isinstance(x, bool) for x in known):
-            column = pa.array(values, pa.int64())
-        elif all(isinstance(x, int | float) and not isinstance(x, bool) for x in known):
-            column = pa.array([None if x is None else float(x) for x in values], pa.float64())
-        else:
-            column = _words([x if x is None else _word(x) for x in values])  # type: ignore[misc]
-        found[f"{prefix}.{name}"] = column
-    return found
-
-
-def _word(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 # ---------------------------------------------------------------- the folder
