@@ -1,10 +1,13 @@
 """Small worlds and comparisons shared by the tests of the learner."""
 
+import hashlib
+import json
 from dataclasses import replace
 from typing import NamedTuple
 from unittest import mock
 
 import numpy as np
+import pyarrow.parquet as pq
 
 import naive
 import safedrift as sd
@@ -15,6 +18,7 @@ from safedrift.kernels.audit import memory as audits
 from safedrift.kernels.tabular.memory import BERNSTEIN_BONUS, DUAL_SIGNALS
 from safedrift.models.stepping import split_uniforms, stepper_for, uniforms_per_episode
 from safedrift.problems.random import DRIFTS
+from safedrift.results.storage import write_sealed
 from safedrift.theory import evaluate_certificates
 from safedrift.theory.audit import Audit
 
@@ -425,3 +429,30 @@ def columns_of(world, learner, *, slow, seed=3, noisy=True):
     for name in parts[0].trace:
         found[name] = np.concatenate([part.trace[name] for part in parts])
     return found
+
+
+def rewrite_run(path, change):
+    """Change the table of a stored run and give it a new checksum, as a forger would."""
+    with path.open("rb") as file:
+        table = change(pq.read_table(file))
+    with path.open("w+b") as file:
+        write_sealed(file, table)
+
+
+def forge_folder(folder, change):
+    """Change the manifest of a run folder and make all its checksums right again."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    change(manifest)
+    for name, entry in manifest["files"].items():
+        if (folder / name).is_file():
+            data = (folder / name).read_bytes()
+            entry.update(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data))
+    sign(folder, manifest)
+
+
+def sign(folder, manifest):
+    """Write plain data as the manifest of a run folder, with a right checksum."""
+    blank = json.dumps(manifest | {"checksum": "0" * 64}, indent=1) + "\n"
+    digest = hashlib.sha256(blank.encode()).hexdigest()
+    text = blank.replace(f'"checksum": "{"0" * 64}"', f'"checksum": "{digest}"')
+    (folder / "manifest.json").write_text(text)

@@ -58,6 +58,26 @@ def test_python_of_the_deploying_guide_runs(tmp_path, monkeypatch):
     assert {path.name for path in tmp_path.iterdir()} == {"plant.npz", "policy.csv"}
 
 
+def test_python_and_commands_of_the_page_on_experiments_run(tmp_path, monkeypatch):
+    """The recipes for results of sweeps are run by tests/experiments/test_sweeps.py."""
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
+    (study,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "study.yaml").write_text(study.replace("2000", "20").replace("10  ", "2  "))
+    blocks = re.findall(r"```\n(safedrift .*?)```", text, re.DOTALL)
+    lines = [shlex.split(line) for block in blocks for line in block.splitlines()]
+    assert len(lines) >= 7
+    for program, command, *rest in lines:
+        assert program == "safedrift"
+        fewer = [word.replace("50000", "300") for word in rest]
+        done = CliRunner().invoke(app, [command, *fewer])
+        assert done.exit_code == 0, (command, rest, done.output)
+    first, callback, *_ = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    python = first.replace("runs/maze", "runs/python").replace("2000", "200") + callback
+    exec(python, {})
+    assert (tmp_path / "sweeps" / "study" / "results.parquet").is_file()
+
+
 def test_python_of_the_guide_to_ones_own_world_runs():
     text = (ROOT / "docs" / "your-own-world.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)

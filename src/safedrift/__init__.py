@@ -10,7 +10,14 @@ from safedrift import learners, oracles, problems, theory
 from safedrift._version import __version__
 from safedrift.adapters.gymnasium_worlds import GymnasiumWorld, from_gymnasium
 from safedrift.adapters.transitions import Transition
-from safedrift.experiments import certify, check_learner, compare, measure_truth, simulate
+from safedrift.experiments import (
+    Callback,
+    certify,
+    check_learner,
+    compare,
+    measure_truth,
+    simulate,
+)
 from safedrift.knowledge import Budgets, LocalBudgets, ProblemSpec, Sizes, Slater
 from safedrift.learners import (
     PROPDPPO,
@@ -56,6 +63,7 @@ from safedrift.scale import Scale, at_least, at_most
 __all__ = [
     "PROPDPPO",
     "Budgets",
+    "Callback",
     "Comparison",
     "Description",
     "DriftingCMDP",

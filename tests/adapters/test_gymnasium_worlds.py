@@ -550,6 +550,8 @@ def test_what_needs_a_model_is_refused_in_a_sentence(tmp_path):
         sd.simulate(world, agent, noisy=True)
     with refused(ValueError, "measure_every must be 1 in a world without a model; got 2"):
         sd.simulate(world, agent, measure_every=2)
+    with refused(ValueError, "measure_log must be None in a world without a model; got 5"):
+        sd.simulate(world, agent, measure_log=5)
     with refused(ValueError, "truth must be None in a world without a model; got Truth"):
         sd.simulate(world, agent, truth=sd.measure_truth(stay_or_go()))
     with refused(ValueError, "the learner's M must be the world's, 20; got 21"):
@@ -646,7 +648,7 @@ def test_the_command_runs_an_environment(tmp_path, lake):
         assert words_ in done.stdout
     assert "regret " not in done.stdout.partition("Note.")[0]
     names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert names == {"report.html", "run.parquet", "summary.json"}
+    assert names == {"report.html", "records.parquet", "summary.json", "manifest.json"}
     summary = json.loads(
         (tmp_path / "out" / "summary.json").read_text(), parse_constant=pytest.fail
     )

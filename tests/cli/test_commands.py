@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -22,7 +21,7 @@ def test_run_leaves_page_numbers_and_summary(tmp_path):
     done = command(*SMALL, "--out", tmp_path / "a")
     assert done.exit_code == 0, done.output
     names = {path.name for path in (tmp_path / "a").iterdir()}
-    assert names == {"report.html", "run.parquet", "summary.json"}
+    assert names == {"report.html", "records.parquet", "summary.json", "manifest.json"}
     assert "report.html" in done.stdout
     assert "regret" in done.stdout
 
@@ -48,7 +47,7 @@ def test_overrides_and_options_are_recorded(tmp_path):
 
     done = command(*SMALL, "--out", tmp_path / "a", "--set", "alpha=0.3", "--set", "W=20")
     assert done.exit_code == 0, done.output
-    manifest = Run.from_parquet(tmp_path / "a" / "run.parquet").manifest
+    manifest = Run.from_parquet(tmp_path / "a" / "records.parquet").manifest
     settings = manifest.learner.settings
     assert settings["parameters"]["overrides"] == {"alpha": 0.3, "W": 20}
     assert manifest.options["states"] == 3
@@ -63,16 +62,16 @@ def test_every_mode_and_knowledge(tmp_path, mode, knowledge):
 
 def test_results_on_disk_are_not_lost(tmp_path):
     assert command(*SMALL, "--out", tmp_path / "a").exit_code == 0
-    before = (tmp_path / "a" / "run.parquet").read_bytes()
+    before = (tmp_path / "a" / "records.parquet").read_bytes()
     again = command(*SMALL, "--out", tmp_path / "a", "--seed", 1)
     assert again.exit_code == 2
     assert "new or empty folder" in again.stderr
-    assert (tmp_path / "a" / "run.parquet").read_bytes() == before
+    assert (tmp_path / "a" / "records.parquet").read_bytes() == before
     failed = command(*SMALL, "--out", tmp_path / "a", "--force", "--set", "L=0")
     assert failed.exit_code == 2
-    assert (tmp_path / "a" / "run.parquet").read_bytes() == before
+    assert (tmp_path / "a" / "records.parquet").read_bytes() == before
     assert command(*SMALL, "--out", tmp_path / "a", "--seed", 1, "--force").exit_code == 0
-    assert (tmp_path / "a" / "run.parquet").read_bytes() != before
+    assert (tmp_path / "a" / "records.parquet").read_bytes() != before
 
 
 @pytest.mark.parametrize(
@@ -152,7 +151,7 @@ def test_an_impossible_folder_is_refused_before_anything_is_computed(tmp_path):
     for out in (tmp_path / "file", tmp_path / "file" / "below"):
         done = command("run", "maze", "-n", "1000000000", "--out", out)
         assert done.exit_code == 2
-        assert "--out must be a folder" in done.stderr
+        assert "out must be a folder" in done.stderr
     assert (tmp_path / "file").read_text() == "mine"
 
 
@@ -238,8 +237,7 @@ def test_a_fault_of_our_own_is_one_sentence_too(monkeypatch, error):
     def broken(*arguments, **options):
         raise error
 
-    monkeypatch.setattr("safedrift.results.Run.from_parquet", broken)
-    monkeypatch.setattr("safedrift.cli.report_command.find_run_file", Path)
+    monkeypatch.setattr("safedrift.cli.report_command.read_run", broken)
     done = command("report", "somewhere")
     assert done.exit_code == 1
     assert done.stderr.startswith(

@@ -6,12 +6,19 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 import safedrift as sd
-from builders import BUDGETS, build_linear, dense_weights, linear_world, small_world
+from builders import (
+    BUDGETS,
+    build_linear,
+    dense_weights,
+    forge_folder,
+    linear_world,
+    rewrite_run,
+    small_world,
+)
 from conftest import rebuilt
 from safedrift.cli import app
 from safedrift.experiments.certification import transcript
@@ -289,7 +296,7 @@ def test_certify_leaves_a_table_a_file_and_a_section(folder):
     for word in ("policy-step", "slater-run", "holds", "statements."):
         assert word in done.output
     found = Certificates.from_record(json.loads((folder / "certificates.json").read_text()))
-    assert found.record() == sd.Run.from_parquet(folder / "run.parquet").certify().record()
+    assert found.record() == sd.Run.from_parquet(folder / "records.parquet").certify().record()
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert 'id="lemmas"' in page
     assert page.count("<code>") == len(found)
@@ -300,14 +307,14 @@ def test_certify_leaves_a_table_a_file_and_a_section(folder):
 def test_certify_explains_and_speaks_json(folder):
     told = command("certify", folder, "--explain")
     assert "Elliptical potential lemma" in " ".join(told.output.split())
-    plain = command("certify", folder / "run.parquet", "--json", "--p", 0.2)
+    plain = command("certify", folder / "records.parquet", "--json", "--p", 0.2)
     assert json.loads(plain.stdout)["info"]["p"] == 0.2
 
 
 def test_bad_input_is_told_in_a_sentence_and_nothing_is_lost(folder):
     kept = (folder / "report.html").read_bytes()
     for arguments, message in (
-        ((folder / "nothing",), "source must be a run's folder or its run.parquet"),
+        ((folder / "nothing",), "source must be a run's folder or a file of Run.to_parquet"),
         ((folder, "--p", 1.5), "p must be"),
         ((folder, "--p", 0), "p must be"),
     ):
@@ -340,12 +347,15 @@ def test_certificates_of_another_run_stay_out_of_the_page(folder):
 
 
 def damage(folder, change):
-    """Change what the manifest of a stored run says."""
-    table = pq.read_table(folder / "run.parquet")
-    manifest = json.loads(table.schema.metadata[b"safedrift"])
-    change(manifest)
-    text = json.dumps(manifest)
-    pq.write_table(table.replace_schema_metadata({"safedrift": text}), folder / "run.parquet")
+    """Change what a stored run says of itself, and all checksums with it."""
+
+    def changed(table):
+        manifest = json.loads(table.schema.metadata[b"safedrift"])
+        change(manifest)
+        return table.replace_schema_metadata({"safedrift": json.dumps(manifest)})
+
+    rewrite_run(folder / "records.parquet", changed)
+    forge_folder(folder, lambda manifest: change(manifest["run"]))
 
 
 @pytest.mark.parametrize("change", [{"sizes": [1]}, {"seed": "a"}, {"noisy": None}], ids=str)
@@ -355,7 +365,7 @@ def test_a_run_with_a_damaged_manifest_is_refused(folder, change):
         done = command(name, folder)
         assert done.exit_code == 2
         (key,) = change
-        sentence = f"must be a run written by safedrift; got one with settings whose '{key}"
+        sentence = f"must be the manifest of a run, as safedrift wrote it; got one whose 'run.{key}"
         assert sentence in " ".join(done.stderr.split())
 
 

@@ -5,7 +5,7 @@ import pytest
 
 import naive
 import safedrift as sd
-from builders import own_loop, small_world
+from builders import own_loop, rewrite_run, small_world
 from safedrift.experiments import playing
 from safedrift.kernels import stepping
 
@@ -229,12 +229,10 @@ def test_optima_of_another_world_are_refused():
     ],
 )
 def test_damaged_runs_are_refused(tmp_path, damage, sentence):
-    import pyarrow.parquet as pq
-
     world = small_world(M=20)
     path = tmp_path / "run.parquet"
     sd.simulate(world, agent_for(world)).to_parquet(path)
-    pq.write_table(damage(pq.read_table(path)), path)
+    rewrite_run(path, damage)
     with pytest.raises(ValueError, match=sentence):
         sd.Run.from_parquet(path)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -308,17 +309,16 @@ def test_folders_are_made_and_path_returned(tmp_path):
     assert path.read_text(encoding="utf-8").endswith("</html>\n")
 
 
-@pytest.mark.parametrize("step", ["write_text", "replace"])
-def test_failed_write_keeps_the_old_page(tmp_path, monkeypatch, step):
+@pytest.mark.parametrize(("where", "step"), [(os, "fsync"), (Path, "replace")])
+def test_failed_write_keeps_the_old_page(tmp_path, monkeypatch, where, step):
     path = tmp_path / "page.html"
     path.write_text("old")
 
-    def fail(self, *args, **kwargs):
-        self.write_bytes(b"half a page")
+    def fail(*args, **kwargs):
         raise OSError("disk full")
 
-    monkeypatch.setattr(Path, step, fail)
-    with pytest.raises(OSError, match="disk full"):
+    monkeypatch.setattr(where, step, fail)
+    with pytest.raises(OSError, match=r"page\.html cannot be written: disk full"):
         report(make_run(), path)
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
@@ -326,7 +326,12 @@ def test_failed_write_keeps_the_old_page(tmp_path, monkeypatch, step):
 
 def test_reports_only_read_results():
     """No report simulates or solves: of rooms that can, only records and types are imported."""
-    readers = ("safedrift._check", "safedrift.results.run", "safedrift.reports")
+    readers = (
+        "safedrift._check",
+        "safedrift._files",
+        "safedrift.results.run",
+        "safedrift.reports",
+    )
     for source in Path(page.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):

@@ -75,12 +75,12 @@ def test_both_kinds_run_from_the_command_line(tmp_path, arrays):
     )
     done = command("run", f"{tmp_path / 'mine.py'}:make", "-n", 20, "--out", tmp_path / "b")
     assert done.exit_code == 0, done.output
-    assert sd.Run.from_parquet(tmp_path / "b" / "run.parquet").manifest.sizes.M == 20
+    assert sd.Run.from_parquet(tmp_path / "b" / "records.parquet").manifest.sizes.M == 20
     done = command("run", f"{tmp_path / 'mine.py'}:make", "--out", tmp_path / "c")
     assert done.exit_code == 0, done.output
-    assert sd.Run.from_parquet(tmp_path / "c" / "run.parquet").manifest.sizes.M == 7
+    assert sd.Run.from_parquet(tmp_path / "c" / "records.parquet").manifest.sizes.M == 7
     assert load(f"{tmp_path / 'mine.py'}:fixed").M == 7
-    run = sd.Run.from_parquet(tmp_path / "a" / "run.parquet")
+    run = sd.Run.from_parquet(tmp_path / "a" / "records.parquet")
     assert run.certify(load(str(tmp_path / "my_world.npz"))).identities_hold
 
 

@@ -532,12 +532,12 @@ def test_a_good_file_runs_and_its_run_is_certified_with_the_world_at_hand(tmp_pa
     done = command("run", path, "--out", tmp_path / "out")
     assert done.exit_code == 0, done.output
     assert "machine.yml" in done.output
-    run = sd.Run.from_parquet(tmp_path / "out" / "run.parquet")
+    run = sd.Run.from_parquet(tmp_path / "out" / "records.parquet")
     assert run.manifest.sizes.M == 40
     assert run.certify(load(str(path))).identities_hold
     done = command("run", path, "-n", 25, "--out", tmp_path / "short")
     assert done.exit_code == 0, done.output
-    assert sd.Run.from_parquet(tmp_path / "short" / "run.parquet").manifest.sizes.M == 25
+    assert sd.Run.from_parquet(tmp_path / "short" / "records.parquet").manifest.sizes.M == 25
     done = command("certify", tmp_path / "short", "--world", path)
     assert done.exit_code == 0, done.output
     done = command("certify", tmp_path / "short", "--world", "maze")
@@ -573,7 +573,7 @@ def test_the_file_of_the_guide_runs_as_written(tmp_path):
     done = command("run", path, "--out", tmp_path / "out")
     assert done.exit_code == 0, done.output
     world = load(str(path))
-    assert sd.Run.from_parquet(tmp_path / "out" / "run.parquet").manifest.sizes.M == world.M
+    assert sd.Run.from_parquet(tmp_path / "out" / "records.parquet").manifest.sizes.M == world.M
     for key in (*yaml_worlds.KEYS, "like", *yaml_worlds.TABLES):
         assert f"| `{key}`" in text, key
     for kind in sd.drift.__all__:

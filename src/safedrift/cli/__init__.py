@@ -12,10 +12,12 @@ import typer
 from safedrift._version import __version__
 from safedrift.cli.certify_command import certify
 from safedrift.cli.compare_command import SeveralLearners, compare
+from safedrift.cli.folder_commands import ls, show, verify
 from safedrift.cli.learners_command import learners
 from safedrift.cli.problems_command import problems
 from safedrift.cli.report_command import report
 from safedrift.cli.run_command import run
+from safedrift.cli.sweep_command import sweep
 from safedrift.cli.theory_command import theory
 
 __all__ = ["app", "main"]
@@ -28,7 +30,7 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command(cls=SeveralLearners)(compare)
-for command in (problems, learners, report, certify, theory):
+for command in (sweep, ls, show, verify, report, certify, problems, learners, theory):
     app.command()(command)
 
 

@@ -13,17 +13,15 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from safedrift._files import write_text
 from safedrift.cli.shared import (
-    UsageError,
-    find_run_file,
     friendly_errors,
+    load_world_file,
     progress_bars,
-    write_text,
+    read_run,
 )
 
 if TYPE_CHECKING:
-    from safedrift.models import DriftingWorld
-    from safedrift.results import Run
     from safedrift.theory import Certificates
 
 _STYLES = {
@@ -36,7 +34,7 @@ _STYLES = {
 
 
 def certify(
-    source: Annotated[Path, typer.Argument(help="A run's folder or its run.parquet.")],
+    source: Annotated[Path, typer.Argument(help="A run's folder or a file of Run.to_parquet.")],
     world: Annotated[
         str | None,
         typer.Option(
@@ -68,41 +66,25 @@ def certify(
     - safedrift certify runs/first --explain
     - safedrift certify runs/mine --world my_world.yaml
     """
-    from safedrift.results import Run
+    from safedrift.results.run_folders import add_file
 
     with friendly_errors():
-        path = find_run_file(source)
-        run = Run.from_parquet(path)
-        world_of_run = None if world is None else _load_world(run, world)
-        parameters = run.manifest.learner.settings.get("parameters", {})
-        linear = "beta" in parameters.get("evaluation", {})
+        run, folder = read_run(source)
+        world_of_run = None if world is None else load_world_file(world, run.manifest.sizes.M)
+        linear = '"beta"' in json.dumps(run.manifest.learner.settings)  # has least squares
         with progress_bars("linear audit" if linear else "tabular audit") as progress:
             advance = progress.stages("certifying", run.manifest.sizes.M)
             found = run.certify(world_of_run, p=p, progress=advance)
         record = json.dumps(found.record(), indent=1, allow_nan=False)
-        write_text(path.with_name("certificates.json"), record + "\n")
-        page = run.report(path.with_name("report.html"), found)
+        add_file(write_text(folder / "certificates.json", record + "\n"))
+        page = run.report(folder / "report.html", found)
+        add_file(page)
         if as_json:
             sys.stdout.write(record + "\n")
         else:
             _print_certificates(found, page, explain)
     if not (found.identities_hold and found.statistics_hold):
         raise typer.Exit(1)
-
-
-def _load_world(run: Run, source: str) -> DriftingWorld:
-    """The world of a file, with as many episodes as the run has."""
-    from safedrift import GymnasiumWorld
-    from safedrift.worldfiles.loading import is_file, load
-
-    if not is_file(source):
-        raise UsageError(f"--world must be a file (.yaml, .npz or .py:make); got {source}")
-    found = load(source, run.manifest.sizes.M)
-    if isinstance(found, GymnasiumWorld):
-        raise UsageError(
-            f"--world must have a model to be certified; got the environment {found.name}"
-        )
-    return found
 
 
 def _print_certificates(found: Certificates, page: Path, explain: bool) -> None:

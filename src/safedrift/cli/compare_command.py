@@ -25,7 +25,8 @@ from rich.table import Table
 from rich.text import Text
 from typer.core import TyperCommand
 
-from safedrift.cli.shared import OPTIMA_LABEL, UsageError, err, friendly_errors, write_text
+from safedrift._files import write_text
+from safedrift.cli.shared import OPTIMA_LABEL, UsageError, err, friendly_errors
 
 if TYPE_CHECKING:
     from safedrift.results import Comparison

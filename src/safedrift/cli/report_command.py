@@ -9,24 +9,25 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from safedrift.cli.shared import UsageError, err, find_run_file, friendly_errors
+from safedrift.cli.shared import UsageError, err, friendly_errors, read_run
 
 
 def report(
-    source: Annotated[Path, typer.Argument(help="A run's folder or its run.parquet.")],
+    source: Annotated[Path, typer.Argument(help="A run's folder or a file of Run.to_parquet.")],
     out: Annotated[Path | None, typer.Option(help="Where to write the page.")] = None,
 ) -> None:
     """Make the HTML page of a stored run again."""
-    from safedrift.results import Run
+    from safedrift.results.run_folders import add_file
 
     with friendly_errors():
-        path = find_run_file(source)
-        found = Run.from_parquet(path)
-        known = _certificates(path.with_name("certificates.json"))
+        found, folder = read_run(source)
+        known = _certificates(folder / "certificates.json")
         if known is not None and known.info.get("run") != found.digest:
             err.print("certificates.json is of another run and left out; certify this one again")
             known = None
-        page = found.report(out or path.with_name("report.html"), known)
+        page = found.report(out or folder / "report.html", known)
+        if out is None:
+            add_file(page)
         Console().print(str(page), markup=False, highlight=False, soft_wrap=True)
 
 

@@ -6,27 +6,35 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from safedrift._files import write_text
 from safedrift.cli.shared import (
     OPTIMA_LABEL,
     UsageError,
     build_world,
+    err,
     friendly_errors,
     learning_entry,
     parse_pairs,
     progress_bars,
-    write_text,
+    sigterm_as_interrupt,
 )
+
+if TYPE_CHECKING:
+    from safedrift.adapters.gymnasium_worlds import GymnasiumWorld
+    from safedrift.experiments.run_folder import RunFolder
+    from safedrift.learners import Learner
+    from safedrift.models import DriftingWorld
+    from safedrift.results import Run, Truth
 
 MOST_EVENTS = 8  # that are printed
 
@@ -82,6 +90,21 @@ def run(
     measure_every: Annotated[
         int, typer.Option(help="Exact values of every n-th episode only (for large worlds).")
     ] = 1,
+    measure_log: Annotated[
+        int | None,
+        typer.Option(
+            metavar="Q",
+            help="Exact values of log-spaced episodes only, each a Q-th further than the one "
+            "before (for many episodes).",
+        ),
+    ] = None,
+    learner: Annotated[
+        str,
+        typer.Option(
+            help="Who learns: propd-ppo, or another one ('safedrift learners' lists them) with "
+            "its options, as in opt-cmdp:window=300."
+        ),
+    ] = "propd-ppo",
     option: Annotated[
         list[str] | None,
         typer.Option(
@@ -103,21 +126,35 @@ def run(
     out: Annotated[
         Path | None, typer.Option(help="New folder for the results; runs/... by default.")
     ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="Continue the run in --out, if there is one that was stopped."
+        ),
+    ] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Replace results already in --out.")
     ] = False,
+    checkpoint_every: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS", help="Time between checkpoints; 0 makes one after every chunk."
+        ),
+    ] = 30.0,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the summary as JSON and nothing else.")
     ] = False,
 ) -> None:
-    """Let PROPD-PPO learn in a drifting constrained world and measure it exactly.
+    """Let PROPD-PPO, or another learner, play a drifting constrained world and measure it exactly.
 
     Each episode the world may have changed. The learner sees its own trajectories only; beside it,
     the best safe policy of *every* episode is computed, so the dynamic regret DR and the long-run
     violation CV shown are exact, not estimated (unless --measure-every skips episodes).
 
-    Leaves three files: **report.html** to look at, **run.parquet** with every number of every
-    episode, **summary.json**. `safedrift certify` then checks the paper's lemmas on it.
+    Leaves a folder: **report.html** to look at, **records.parquet** with every number of every
+    measured episode, **summary.json**, and **manifest.json** with all settings and the SHA-256 of
+    every file. A run that was stopped, however it was, goes on with --resume and gives the same
+    numbers. `safedrift verify` checks the folder, `safedrift certify` the paper's lemmas on it.
 
     **Examples**
 
@@ -126,137 +163,239 @@ def run(
     - safedrift run random -n 50000 -o states=8 -o drift=linear -o gamma=0.3
     - safedrift run random -n 100000 --mode printed (and read what it says)
     - safedrift run my_world.yaml
+    - safedrift run energy --learner opt-cmdp --out runs/energy --resume
     """
-    name = f"{_short_name(problem)}-{mode.value}-{knowledge.value}-seed{seed}"
-    with friendly_errors(), _results_folder(out, force, name) as folder:
-        result = _run(
-            problem,
-            episodes,
-            seed,
-            world_seed,
-            knowledge,
-            gamma,
-            mode,
-            rho,
-            noisy,
-            measure_every,
-            parse_pairs("option", option),
-            parse_pairs("set", set_),
+    asked = Request(
+        problem=problem,
+        episodes=episodes,
+        seed=seed,
+        world_seed=world_seed,
+        learner=learner,
+        knowledge=knowledge.value,
+        gamma=gamma,
+        mode=mode.value,
+        rho=rho,
+        noisy=noisy,
+        measure_every=measure_every,
+        measure_log=measure_log,
+        options={},
+        overrides={},
+    )
+    with friendly_errors(), sigterm_as_interrupt():
+        asked = asked._replace(
+            options=parse_pairs("option", option), overrides=parse_pairs("set", set_)
         )
-        (folder / "certificates.json").unlink(missing_ok=True)  # of the run that was here before
-        result.to_parquet(folder / "run.parquet")
-        result.report(folder / "report.html")
-        summary = _strict(result.summary())
-        write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+        _check_request(asked, out, resume, force)
+        folder = _open(asked, out, resume, force, checkpoint_every)
+        try:
+            summary = _recorded(asked, folder)
+        except KeyboardInterrupt:
+            raise UsageError(_how_to_go_on(folder)) from None
         if as_json:
-            sys.stdout.write(json.dumps({**summary, "out": str(folder)}) + "\n")
+            sys.stdout.write(json.dumps({**summary, "out": str(folder.path)}) + "\n")
         else:
-            _print_summary(summary, folder)
+            _print_summary(summary, folder.path)
+
+
+class Request(NamedTuple):
+    """What the command was asked for; a run that continues must be asked for the same."""
+
+    problem: str
+    episodes: int | None
+    seed: int
+    world_seed: int
+    learner: str
+    knowledge: str
+    gamma: float | None
+    mode: str
+    rho: float
+    noisy: bool
+    measure_every: int
+    measure_log: int | None
+    options: dict[str, Any]
+    overrides: dict[str, Any]
 
 
 # ---------------------------------------------------------------- one run
 
 
-def _run(
-    problem: str,
-    episodes: int | None,
-    seed: int,
-    world_seed: int,
-    knowledge: KnowledgeKind,
-    gamma: float | None,
-    mode: Mode,
-    rho: float,
-    noisy: bool,
-    measure_every: int,
-    options: dict[str, Any],
-    overrides: dict[str, Any],
-) -> Any:
-    import numpy as np
+def _recorded(asked: Request, folder: RunFolder) -> dict[str, Any]:
+    """Play and write everything to the folder; returns the summary."""
+    from safedrift.results import Run
 
-    import safedrift as sd
+    with folder:
+        if folder.finished:
+            folder.tell(f"{folder.path} is finished; nothing was played")
+            before: dict[str, Any] = _strict(Run.from_folder(folder.path).summary())
+            return before
+        result = _run(asked, folder)
+        result.report(folder.work / "report.html")
+        summary: dict[str, Any] = _strict(result.summary())
+        write_text(folder.work / "summary.json", json.dumps(summary, indent=2) + "\n")
+        folder.finish(result)
+    return summary
+
+
+def _check_request(asked: Request, out: Path | None, resume: bool, force: bool) -> None:
+    """Refuse what can be seen to be wrong before anything is built."""
     from safedrift import _check
-    from safedrift.experiments.grid_error import finer
+    from safedrift.experiments.entrants import entrants
     from safedrift.learners.propd_ppo.tabular_theorems import check_rho
     from safedrift.learners.propd_ppo.tuning import OVERRIDES
 
-    for name in overrides:
+    if resume and out is None:
+        raise UsageError("--out must be given with --resume: the folder of the run to continue")
+    if resume and force:
+        raise UsageError("--resume and --force must not be given together")
+    for name in asked.overrides:
         _check.choice("override", name, OVERRIDES)
-    check_rho(rho)
-    _check.integer("--seed", seed, lower=0)
-    if gamma is not None:
-        _check.positive("--gamma", gamma)
-    world = build_world(problem, episodes, world_seed, options)
+    check_rho(asked.rho)
+    _check.integer("--seed", asked.seed, lower=0)
+    if asked.gamma is not None:
+        _check.positive("--gamma", asked.gamma)
+    (entrant,) = entrants([asked.learner])
+    if entrant.source != "propd-ppo" or entrant.chosen:
+        wanted = f"left out with --learner {asked.learner}, which has options of its own"
+        for flag, value, default in (
+            ("--knowledge", asked.knowledge, KnowledgeKind.slater),
+            ("--mode", asked.mode, Mode.practical),
+            ("--gamma", asked.gamma, None),
+            ("--set", asked.overrides, {}),
+        ):
+            if value != default:
+                _check.fail(flag, wanted, value)
+
+
+def _run(asked: Request, folder: RunFolder) -> Run:
+    """Play the run that was asked for."""
+    import safedrift as sd
+    from safedrift import _check
+    from safedrift.experiments.grid_error import finer
+    from safedrift.experiments.row_files import key_of, world_digest
+    from safedrift.experiments.run_folder import TRUTH
+    from safedrift.experiments.truth_files import stored_truth
+    from safedrift.results.measured import measured_episodes
+
+    world = build_world(asked.problem, asked.episodes, asked.world_seed, asked.options)
     if isinstance(world, sd.GymnasiumWorld):
-        return _run_environment(
-            world, gamma, knowledge, mode, rho, seed, measure_every, noisy, overrides
-        )
-    _check.integer("measure_every", measure_every, upper=world.M)
+        return _run_environment(world, asked, folder)
+    _check.integer("measure_every", asked.measure_every, upper=world.M)
+    measured = measured_episodes(world.M, asked.measure_every, asked.measure_log)
     if isinstance(world, sd.LinearKernelCMDP) and world.box is not None:
         finer(world)  # before anything takes long
     with progress_bars(learning_entry(world)) as progress:
-        measured = np.arange(0, world.M, measure_every)
         advance = progress.stages(OPTIMA_LABEL, measured.size)
-        truth = sd.measure_truth(world, measured, progress=advance)
-        assumption: sd.Slater | sd.LocalBudgets
-        if knowledge is KnowledgeKind.slater:
-            gap = float(truth.gamma.min())
-            if gamma is None and gap <= 0:
-                raise UsageError("this world has no Slater gap; use --knowledge local-budgets")
-            assumption = sd.Slater(gap if gamma is None else gamma)
-        else:
-            assumption = sd.local_budgets(world, "l2" if mode is Mode.printed else "l1")
-        drift = None
-        if mode is not Mode.practical:
-            drift = sd.budgets(world, truth.drift_star if measure_every == 1 else None)
-        agent = sd.PROPDPPO.for_problem(
-            world, assumption, mode=mode.value, budgets=drift, rho=rho, noisy=noisy, **overrides
+        truth = stored_truth(
+            folder.work / TRUTH,
+            key_of(world=world_digest(world), episodes=[asked.measure_every, asked.measure_log]),
+            lambda: sd.measure_truth(world, measured, progress=advance),
+            folder.tell,
         )
-        result = sd.simulate(
+        return sd.simulate(
             world,
-            agent,
-            seed,
-            noisy=noisy,
-            measure_every=measure_every,
+            _learner(asked, world, truth),
+            asked.seed,
+            noisy=asked.noisy,
+            measure_every=asked.measure_every,
+            measure_log=asked.measure_log,
             truth=truth,
             progress=progress.stages("learning", world.M),
+            out=folder,
         )
-    return result
 
 
-def _run_environment(
-    world: Any,
-    gamma: float | None,
-    knowledge: str,
-    mode: str,
-    rho: float,
-    seed: int,
-    measure_every: int,
-    noisy: bool,
-    overrides: dict[str, Any],
-) -> Any:
+def _learner(asked: Request, world: DriftingWorld, truth: Truth) -> Learner:
+    """The learner that was asked for, told what it has to be told."""
+    import safedrift as sd
+    from safedrift.experiments.entrants import entrants
+
+    gap = float(truth.gamma.min())
+    if asked.learner != "propd-ppo":
+        (entrant,) = entrants([asked.learner])
+        return entrant.build(world, gap, asked.noisy)
+    assumption: sd.Slater | sd.LocalBudgets
+    if asked.knowledge == KnowledgeKind.slater:
+        if asked.gamma is None and gap <= 0:
+            raise UsageError("this world has no Slater gap; use --knowledge local-budgets")
+        assumption = sd.Slater(gap if asked.gamma is None else asked.gamma)
+    else:
+        assumption = sd.local_budgets(world, "l2" if asked.mode == Mode.printed else "l1")
+    drift = None
+    if asked.mode != Mode.practical:
+        drift = sd.budgets(world, truth.drift_star if truth.episodes.size == world.M else None)
+    return sd.PROPDPPO.for_problem(
+        world,
+        assumption,
+        mode=asked.mode,
+        budgets=drift,
+        rho=asked.rho,
+        noisy=asked.noisy,
+        **asked.overrides,
+    )
+
+
+def _run_environment(world: GymnasiumWorld, asked: Request, folder: RunFolder) -> Run:
     """Learn in a `GymnasiumWorld`: nothing is known of it but what the user tells."""
     import safedrift as sd
     from safedrift import _check
 
     where = "in a Gymnasium environment, which tells neither its drift nor its gap"
-    if knowledge != "slater":
-        _check.fail("--knowledge", f"slater {where}", knowledge)
-    if mode != "practical":
-        _check.fail("--mode", f"practical {where}", mode)
-    if gamma is None:
+    if asked.learner != "propd-ppo":
+        _check.fail("--learner", f"propd-ppo {where}", asked.learner)
+    if asked.knowledge != "slater":
+        _check.fail("--knowledge", f"slater {where}", asked.knowledge)
+    if asked.mode != "practical":
+        _check.fail("--mode", f"practical {where}", asked.mode)
+    if asked.gamma is None:
         raise TypeError(f"--gamma must be given {where}; got None")
-    agent = sd.PROPDPPO.for_problem(world, sd.Slater(gamma), rho=rho, noisy=noisy, **overrides)
+    told = sd.Slater(asked.gamma)
+    agent = sd.PROPDPPO.for_problem(
+        world, told, rho=asked.rho, noisy=asked.noisy, **asked.overrides
+    )
     with progress_bars("environment") as progress:
         return sd.simulate(
             world,
             agent,
-            seed,
-            measure_every=measure_every,
+            asked.seed,
+            measure_every=asked.measure_every,
+            measure_log=asked.measure_log,
             progress=progress.stages("learning", world.M),
+            out=folder,
         )
 
 
 # ---------------------------------------------------------------- the folder
+
+
+def _open(
+    asked: Request, out: Path | None, resume: bool, force: bool, checkpoint_every: float
+) -> RunFolder:
+    from safedrift.experiments.run_folder import RunFolder
+
+    def tell(sentence: str) -> None:
+        err.print(f"safedrift: {sentence}", markup=False, highlight=False, soft_wrap=True)
+
+    return RunFolder(
+        _new_folder(asked) if out is None else out,
+        resume=resume,
+        force=force,
+        request=asked._asdict(),
+        checkpoint_seconds=checkpoint_every,
+        tell=tell,
+    )
+
+
+def _new_folder(asked: Request) -> Path:
+    """A folder of runs/ that is not there yet."""
+    who = asked.learner.partition(":")[0]
+    if who == "propd-ppo":
+        who = f"{asked.mode}-{asked.knowledge}"
+    name = f"{datetime.now():%Y%m%d-%H%M%S}-{_short_name(asked.problem)}-{who}-seed{asked.seed}"
+    folder, number = Path("runs") / name, 1
+    while folder.exists():  # runs started in the same second
+        number += 1
+        folder = Path("runs") / f"{name}.{number}"
+    return folder
 
 
 def _short_name(problem: str) -> str:
@@ -266,36 +405,11 @@ def _short_name(problem: str) -> str:
     return Path(problem.partition(":")[0]).stem if is_file(problem) else problem
 
 
-@contextmanager
-def _results_folder(out: Path | None, force: bool, name: str) -> Iterator[Path]:
-    """Make the folder for the results before computing; take it away if it stays empty."""
-    folder = out or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-{name}"
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"--out must be a folder; got the file {folder}")
-    if out is not None and folder.is_dir() and any(folder.iterdir()) and not force:
-        raise UsageError(
-            f"--out must be a new or empty folder; got {out} (--force replaces its results)"
-        )
-    number = 1
-    while out is None and folder.exists():  # runs started in the same second
-        number += 1
-        folder = folder.with_name(f"{folder.name.partition('.')[0]}.{number}")
-    made = [f for f in (folder, *folder.parents) if not f.exists()]
-    try:
-        folder.mkdir(parents=True, exist_ok=out is not None)
-    except OSError as error:
-        raise UsageError(
-            f"--out must be a folder that can be made; got {folder} ({error})"
-        ) from None
-    try:
-        yield folder
-    except BaseException as error:
-        if isinstance(error, KeyboardInterrupt) and any(folder.iterdir()):
-            raise UsageError(f"stopped; the results in {folder} may be incomplete") from None
-        for path in made:
-            with suppress(OSError):
-                path.rmdir()
-        raise
+def _how_to_go_on(folder: RunFolder) -> str:
+    """What to tell whoever stopped a run."""
+    if not (folder.path / "manifest.json").is_file() and folder.work == folder.path:
+        return "stopped; nothing was written"
+    return f"stopped; the same command with --out {folder.path} --resume goes on"
 
 
 def _strict(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,7 @@ from rich.progress import (
 if TYPE_CHECKING:
     from safedrift.adapters.gymnasium_worlds import GymnasiumWorld
     from safedrift.models import DriftingWorld
+    from safedrift.results import Run
 
 err = Console(stderr=True)
 
@@ -62,7 +64,33 @@ def friendly_errors() -> Iterator[None]:
         )
 
 
-USER_ERRORS = (UsageError, ValueError, TypeError, OSError, OverflowError, RuntimeError)
+@contextmanager
+def sigterm_as_interrupt() -> Iterator[None]:
+    """Let whoever ends jobs politely end this one as Ctrl-C does."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:  # not in the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+USER_ERRORS = (
+    UsageError,
+    ValueError,
+    TypeError,
+    OSError,
+    OverflowError,
+    RuntimeError,
+    ImportError,
+)
 
 
 def _end(sentence: str, code: int) -> NoReturn:
@@ -182,19 +210,27 @@ def parse_pairs(name: str, given: list[str] | None) -> dict[str, Any]:
     return parsed
 
 
-def find_run_file(source: Path) -> Path:
-    """The run.parquet of a run's folder, or the file itself."""
-    path = source / "run.parquet" if source.is_dir() else source
-    if not path.is_file():
-        raise UsageError(f"source must be a run's folder or its run.parquet; got {source}")
-    return path
+def read_run(source: Path) -> tuple[Run, Path]:
+    """Return the run in a folder or in a Parquet file, and the folder that its page goes to."""
+    from safedrift.results import Run
+
+    if source.is_dir():
+        return Run.from_folder(source), source
+    if not source.is_file():
+        raise UsageError(f"source must be a run's folder or a file of Run.to_parquet; got {source}")
+    return Run.from_parquet(source), source.parent
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file, whole or not at all."""
-    partial = path.with_name(path.name + ".partial")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+def load_world_file(source: str, episodes: int) -> DriftingWorld:
+    """Return the world of a file, with as many episodes as a run has."""
+    from safedrift.adapters.gymnasium_worlds import GymnasiumWorld
+    from safedrift.worldfiles.loading import is_file, load
+
+    if not is_file(source):
+        raise UsageError(f"--world must be a file (.yaml, .npz or .py:make); got {source}")
+    found = load(source, episodes)
+    if isinstance(found, GymnasiumWorld):
+        raise UsageError(
+            f"--world must have a model to be played again; got the environment {found.name}"
+        )
+    return found

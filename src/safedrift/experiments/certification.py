@@ -33,13 +33,14 @@ from safedrift.learners.forgetting import forgetting_from
 from safedrift.models import DriftingWorld, TabularCMDP
 from safedrift.oracles import local_budgets, solve
 from safedrift.problems import PROBLEMS, make
+from safedrift.results.measured import measured_episodes
 from safedrift.results.run import Run, run_method
 from safedrift.theory.audit import Audit
 from safedrift.theory.certificate_rules import evaluate_certificates
 from safedrift.theory.certificates import Certificates
 from safedrift.theory.statements import FOR_ANY_LEARNER
 
-__all__ = ["certify", "certify_run"]
+__all__ = ["certify", "certify_run", "compare_columns", "learner_of", "world_of"]
 
 
 def certify(
@@ -142,21 +143,23 @@ def certify_run(
             "of a world with a model, which can be played again",
             f"one of the Gymnasium environment {run.manifest.environment}",
         )
-    world = _world_of(run) if world is None else world
+    world = world_of(run) if world is None else world
     _has_model(world)
-    learner = _learner_of(run, world) if learner is None else learner
-    if not np.array_equal(run.episodes, np.arange(0, world.M, run.manifest.measure_every)):
-        _check.fail("the run's episodes", "every n-th, n = measure_every", "others")
+    learner = learner_of(run, world) if learner is None else learner
+    stored = run.manifest
+    measured = measured_episodes(world.M, stored.measure_every, stored.measure_log)
+    if not np.array_equal(run.episodes, measured):
+        _check.fail("the run's episodes", "those that its settings say were measured", "others")
     if not np.array_equal(run.truth.thresholds, world.thresholds[run.episodes]):
         _check.fail("world", "the one of this run", "other thresholds")
-    _compare(run, world, slice(None), vars(measure_truth(world, run.episodes)))
+    compare_columns(run, world, slice(None), vars(measure_truth(world, run.episodes)))
 
     def compare(part: Chunk, values: FloatArray) -> None:
         """What is played now is what the run has on record."""
         start, stop = np.searchsorted(run.episodes, (part.first, part.first + len(values)))
         at = run.episodes[start:stop] - part.first
         again = {name: column[at] for name, column in _played_columns(part, values).items()}
-        _compare(run, world, slice(start, stop), again)
+        compare_columns(run, world, slice(start, stop), again)
 
     found = certify(
         world,
@@ -179,8 +182,18 @@ def _played_columns(part: Chunk, values: FloatArray) -> dict[str, np.ndarray]:
     return found | {f"trace.{name}": column for name, column in part.trace.items()}
 
 
-def _compare(run: Run, world: DriftingWorld, part: slice, again: dict[str, np.ndarray]) -> None:
-    """Refuse a run of which a column, in the listed part, is not what was computed again."""
+def compare_columns(
+    run: Run,
+    world: DriftingWorld,
+    part: slice,
+    again: dict[str, np.ndarray],
+    *,
+    exact: bool = False,
+) -> None:
+    """Refuse a run of which a column, in the listed part, is not what was computed again.
+
+    Numbers may differ by rounding, unless they must be `exact`.
+    """
     stored = run.columns()
     for name, now in again.items():
         if name not in stored:
@@ -188,7 +201,7 @@ def _compare(run: Run, world: DriftingWorld, part: slice, again: dict[str, np.nd
         kept = stored[name][part]
         if kept.shape != now.shape:
             _check.fail(f"the run's {name}", f"of shape {now.shape}", kept.shape)
-        off = ~np.isclose(now, kept, rtol=1e-9, atol=1e-9)
+        off = now != kept if exact else ~np.isclose(now, kept, rtol=1e-9, atol=1e-9)
         for i in sorted({int(where[0]) for where in np.argwhere(off)}):
             m = int(run.episodes[part][i])
             if name == "optimal_mu" and _is_optimal(world.at(m), kept[i]):
@@ -232,8 +245,8 @@ def _has_model(world: object) -> None:
     _check.kind("world", world, get_args(DriftingWorld))
 
 
-def _world_of(run: Run) -> DriftingWorld:
-    """The world of a run: the one it was played in, or made again from its recipe."""
+def world_of(run: Run) -> DriftingWorld:
+    """Return the world of a run: the one it was played in, or made again from its recipe."""
     name, recipe = run.manifest.problem, run.manifest.options
     if name not in PROBLEMS or not recipe:
         _check.fail(
@@ -245,8 +258,8 @@ def _world_of(run: Run) -> DriftingWorld:
     return make(name, **recipe)
 
 
-def _learner_of(run: Run, world: DriftingWorld) -> Learner:
-    """The learner of a run: the one it has, or PROPD-PPO from what was recorded of it."""
+def learner_of(run: Run, world: DriftingWorld) -> Learner:
+    """Return the learner of a run: the one it has, or PROPD-PPO from what was recorded of it."""
     sizes = Sizes(**run.manifest.sizes.model_dump())
     if sizes != Sizes(world.M, world.H, world.S, world.A, world.K):
         _check.fail("world", f"of the run's sizes, {sizes}", f"{world!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,14 @@ class GridError:
         if m in self.episodes and hasattr(policy, "at"):
             points = _box(self.fine).points
             self.policies.append(np.stack([policy.at(h, points) for h in range(self.fine.H)]))
+
+    def state(self) -> dict[str, FloatArray]:
+        """Return the policies kept so far, for a checkpoint."""
+        return {f"policy {i}": policy for i, policy in enumerate(self.policies)}
+
+    def restore(self, state: Mapping[str, FloatArray]) -> None:
+        """Continue with what `state` returned."""
+        self.policies = [state[f"policy {i}"] for i in range(len(state))]
 
     def error(self, optimal_reward: FloatArray, outcome: Outcome) -> dict[str, Any] | None:
         """Largest changes of V_r*, V_r, V_r* - V_r and V_g; None without policies off the nodes."""

@@ -142,11 +142,15 @@ def play_chunks(
     watch: Watch | None = None,
     make_log: Callable[[int], Log] | None = None,
     slow: bool = False,
+    first: int = 0,
 ) -> Iterator[Chunk]:
-    """Play all episodes of a world, keeping the policies of the listed ones.
+    """Play the episodes of a world from `first` on, keeping the policies of the listed ones.
 
     Parameters
     ----------
+    first
+        Episodes that the learner has finished already, in the same world with the same seed. The
+        random numbers continue where they would be: an episode draws a fixed number of them.
     watch
         Called with every listed episode and its policy; the learner's fast path is then not used.
     make_log
@@ -164,9 +168,11 @@ def play_chunks(
     stepper, arrays = _entrance(world, noisy, children["world"])
     fast = not slow and watch is None and isinstance(learner, FastPath) and learner.plays(arrays)
     draws = uniforms_per_episode(H, K, stepper.next_draws)
+    action_stream.bit_generator.advance(first * H)  # type: ignore[attr-defined]
+    world_stream.bit_generator.advance(first * draws)  # type: ignore[attr-defined]
     chunk = _CHUNK if fast else _CHUNK_IN_PYTHON
     kept = max(1, _POLICY_BYTES // (8 * H * S * A * (1 if make_log is None else 2 + K)))
-    done = 0
+    done = first
     while done < M:
         # A chunk ends after `chunk` episodes or when its policies fill their share of memory.
         ahead = np.flatnonzero(measured[done : done + chunk])

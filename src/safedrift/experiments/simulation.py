@@ -8,24 +8,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from safedrift import _check
 from safedrift._check import FloatArray, IntArray
 from safedrift.adapters.gymnasium_worlds import GymnasiumWorld
+from safedrift.experiments.callbacks import Callback, check_callbacks, seen_rows
 from safedrift.experiments.grid_error import GridError
-from safedrift.experiments.playing import World, play_chunks
+from safedrift.experiments.journals import Rows, joined
+from safedrift.experiments.playing import Chunk, World, play_chunks
+from safedrift.experiments.row_files import world_digest
+from safedrift.experiments.run_folder import RunFolder
 from safedrift.experiments.streams import seeds
 from safedrift.learners import Learner
 from safedrift.models import DriftingWorld, LinearKernelCMDP
 from safedrift.oracles import Optima, evaluate_episodes, optima, variation
 from safedrift.results import Event, LearnerRecord, Manifest, Outcome, Run, SizesRecord, Truth
 from safedrift.results import unknown_truth as _unknown_truth
+from safedrift.results.measured import measured_episodes
+from safedrift.results.run_folders import from_folder, identity
 
-__all__ = ["Progress", "check_feasible", "check_sizes", "measure_truth", "simulate"]
+__all__ = [
+    "Progress",
+    "check_feasible",
+    "check_sizes",
+    "measure_truth",
+    "measured_rows",
+    "simulate",
+]
 
 Progress = Callable[[str, int, int], None]
 """Called with (stage, episodes done, episodes in all)."""
@@ -38,8 +51,12 @@ def simulate(
     *,
     noisy: bool = False,
     measure_every: int = 1,
+    measure_log: int | None = None,
     truth: Truth | None = None,
     progress: Progress | None = None,
+    out: RunFolder | str | Path | None = None,
+    resume: bool = False,
+    callbacks: Sequence[Callback] = (),
 ) -> Run:
     """Play a fresh copy of `learner` through all episodes of `world`; `learner` stays as it is.
 
@@ -56,11 +73,21 @@ def simulate(
         Observe Bernoulli rewards and utilities with the model's means instead of the means.
     measure_every
         Exact values and optima of every n-th episode only; each stands for the n - 1 after it.
+    measure_log
+        Exact values and optima of log-spaced episodes only, each a q-th further than the one
+        before (`results.measured`): 100 makes about 1,300 records of ten million episodes.
     truth
         What `measure_truth` found for these episodes, or `run.truth` of an earlier run in the same
         world: optima are then not computed again.
     progress
         Called as progress(stage, done, total) with stages "optimum" and "learning".
+    out
+        A new folder that the run is written to while it plays (docs/experiments.md), or one that
+        is open (`experiments.run_folder.RunFolder`), whose `finish` is then up to you.
+    resume
+        Continue the run in `out`, if there is one, with the same numbers as if never interrupted.
+    callbacks
+        Called while the run plays (`safedrift.Callback`).
 
     Raises
     ------
@@ -79,66 +106,128 @@ def simulate(
     check_learner_type(learner)
     _check.kind("noisy", noisy, bool)
     check_sizes(world, learner)
-    measure_every = _check.integer("measure_every", measure_every, upper=world.M)
     seed = _check.integer("seed", seed, lower=0)
-    model: DriftingWorld | None = None
-    if not isinstance(world, GymnasiumWorld):
-        model = world
-    elif noisy:
+    episodes = measured_episodes(world.M, measure_every, measure_log)
+    if isinstance(world, GymnasiumWorld) and noisy:
         _check.fail("noisy", "False: an environment is as noisy as it is", noisy)
-    else:
-        model = world.model
-    episodes = np.arange(0, world.M, measure_every)
+    settings = _manifest(world, learner, seed, noisy, measure_every, measure_log)
+    watching = check_callbacks(callbacks)
+    played = learner.fresh(seeds(seed)["learner"])
+    if out is None or isinstance(out, RunFolder):
+        return _simulate(world, played, settings, episodes, truth, progress, out, watching)
+    with RunFolder(out, resume=resume) as folder:
+        if folder.finished:
+            return _finished_run(folder, settings, world)
+        run = _simulate(world, played, settings, episodes, truth, progress, folder, watching)
+        folder.finish(run)
+    return run
+
+
+def _simulate(
+    world: World,
+    learner: Learner,
+    settings: Manifest,
+    episodes: IntArray,
+    truth: Truth | None,
+    progress: Progress | None,
+    folder: RunFolder | None,
+    callbacks: Sequence[Callback],
+) -> Run:
+    """Play the learner as it is; everything has been checked."""
+    model = world.model if isinstance(world, GymnasiumWorld) else world
     grid = None
     if isinstance(world, LinearKernelCMDP) and world.box is not None:
         grid = GridError(world, episodes)
     if model is None:
-        _check_unmeasured(truth, measure_every)
+        _check_unmeasured(truth, settings)
         truth = _unknown_truth(episodes, np.array(world.thresholds))
     elif truth is None:
         truth = measure_truth(model, episodes, progress=progress)
     else:
         _check_truth(truth, world, episodes)
-    played = learner.fresh(seeds(seed)["learner"])
-    outcome, trace, policy = _learn(world, model, played, seed, noisy, episodes, progress, grid)
+    rows, policy = _learn(world, model, learner, settings, truth, progress, grid, folder, callbacks)
+    outcome = Outcome(*(rows.pop(name) for name in ("reward", "utility", "observed")))
+    trace = {name.removeprefix("trace."): values for name, values in rows.items()}
+    notes = getattr(learner, "notes", None)
+    told = [] if notes is None else list(notes(trace))
     error = None if grid is None else grid.error(truth.optimal_reward, outcome)
-    manifest = _manifest(world, played, trace, seed, noisy, measure_every, error)
-    return Run(truth, outcome, trace, manifest, policy, played)
+    noticed = _events(learner, settings.constraints or ())
+    record = settings.learner.model_copy(update={"notes": told, "events": noticed})
+    manifest = settings.model_copy(update={"learner": record, "discretisation": error})
+    run = Run(truth, outcome, trace, manifest, policy, learner)
+    for callback in callbacks:
+        callback.on_end(run)
+    return run
 
 
 def _learn(
     world: World,
     model: DriftingWorld | None,
     learner: Learner,
-    seed: int,
-    noisy: bool,
-    episodes: IntArray,
+    settings: Manifest,
+    truth: Truth,
     progress: Progress | None,
     grid: GridError | None,
-) -> tuple[Outcome, dict[str, NDArray[Any]], FloatArray]:
-    """Play all episodes; returns outcome and trace of the listed ones, and the last policy."""
-    K = learner.sizes.K
-    last = np.array([world.M - 1])
-    values = np.empty((world.M, 1 + K))
-    returns: list[FloatArray] = []
-    traces: list[Any] = []
+    folder: RunFolder | None,
+    callbacks: Sequence[Callback],
+) -> tuple[Rows, FloatArray]:
+    """Play all episodes, or those that are left; returns the measured ones and the last policy."""
+    episodes = truth.episodes
+    done, recorded = 0, list[Rows]()
+    if folder is not None:
+        digest = None if isinstance(world, GymnasiumWorld) else world_digest(world)
+        resumable = not isinstance(world, GymnasiumWorld)
+        done, recorded, extra = folder.begin(
+            settings, digest, learner, episodes, resumable=resumable
+        )
+        if grid is not None:
+            grid.restore(extra)
+    for callback in callbacks:
+        callback.on_start(settings, done)
     policy = np.empty(0)
     watch = None if grid is None else grid.watch
     # The last episode's policy is kept too: it is what a run hands over.
-    kept = np.union1d(episodes, last)
-    for part in play_chunks(world, learner, seed, noisy, kept, watch=watch):
+    kept = np.union1d(episodes, [world.M - 1])
+    for part in play_chunks(
+        world, learner, settings.seed, settings.noisy, kept, watch=watch, first=done
+    ):
         if len(part.policies):
             policy = part.policies[-1]
-            if model is not None:
-                values[part.measured] = evaluate_episodes(model, part.measured, part.policies)
-        returns.append(part.returns)
-        traces.append(part.trace)
+        rows = measured_rows(model, part, episodes)
+        recorded.append(rows)
+        done = part.first + part.size
+        if folder is not None and done < world.M:
+            folder.add(done, rows, learner, dict if grid is None else grid.state)
+        if callbacks and rows["reward"].size:
+            start = np.searchsorted(episodes, part.first)
+            seen = seen_rows(truth, episodes[start : start + rows["reward"].size], rows)
+            for callback in callbacks:
+                callback.on_rows(seen)
         if progress:
-            progress("learning", part.first + part.size, world.M)
-    observed = np.concatenate(returns)[episodes]
-    trace = {name: np.concatenate([part[name] for part in traces])[episodes] for name in traces[0]}
-    measured = observed if model is None else values[episodes]
-    return Outcome(measured[:, 0], measured[:, 1:], observed), trace, policy.copy()
+            progress("learning", done, world.M)
+    return joined(recorded), policy.copy()
+
+
+def measured_rows(model: DriftingWorld | None, part: Chunk, episodes: IntArray) -> Rows:
+    """Return what is recorded of the listed episodes in a chunk that was played."""
+    start, stop = np.searchsorted(episodes, (part.first, part.first + part.size))
+    at = episodes[start:stop] - part.first
+    observed = part.returns[at]
+    values = observed
+    if model is not None:
+        values = np.empty((at.size, observed.shape[1]))
+        if at.size:
+            values[:] = evaluate_episodes(model, episodes[start:stop], part.policies[: at.size])
+    found = {"reward": values[:, 0], "utility": values[:, 1:], "observed": observed}
+    return found | {f"trace.{name}": column[at] for name, column in part.trace.items()}
+
+
+def _finished_run(folder: RunFolder, settings: Manifest, world: World) -> Run:
+    """The run in a folder, if it is the one that was asked for."""
+    digest = None if isinstance(world, GymnasiumWorld) else world_digest(world)
+    if folder.manifest.id != identity(settings, digest):
+        folder.refuse_other(settings, digest)
+    return from_folder(folder.path)
 
 
 def measure_truth(
@@ -192,13 +281,12 @@ def _since_last(per_episode: FloatArray, at: IntArray) -> FloatArray:
 def _manifest(
     world: World,
     learner: Learner,
-    trace: dict[str, NDArray[Any]],
     seed: int,
     noisy: bool,
     measure_every: int,
-    discretisation: dict[str, Any] | None,
+    measure_log: int | None,
 ) -> Manifest:
-    notes = getattr(learner, "notes", None)
+    """What is known of a run before it begins."""
     known: dict[str, Any] = {"problem": world.name}
     if isinstance(world, GymnasiumWorld):
         noisy = bool(getattr(world.env.unwrapped, "noisy", False))
@@ -213,17 +301,12 @@ def _manifest(
     sizes = {name: int(getattr(world, name)) for name in ("M", "H", "S", "A", "K")}
     return Manifest(
         **known,
-        learner=LearnerRecord(
-            name=learner.name,
-            settings=learner.settings(),
-            notes=[] if notes is None else list(notes(trace)),
-            events=_events(learner, names),
-        ),
+        learner=LearnerRecord(name=learner.name, settings=learner.settings()),
         sizes=SizesRecord(**sizes),
         seed=seed,
         noisy=noisy,
         measure_every=measure_every,
-        discretisation=discretisation,
+        measure_log=measure_log,
     )
 
 
@@ -272,12 +355,14 @@ def check_sizes(world: World, learner: Learner) -> None:
         check_problem(world)
 
 
-def _check_unmeasured(truth: Truth | None, measure_every: int) -> None:
+def _check_unmeasured(truth: Truth | None, settings: Manifest) -> None:
     """Refuse what has no meaning in a world without a model."""
     if truth is not None:
         _check.fail("truth", "None in a world without a model", "Truth")
-    if measure_every > 1:
-        _check.fail("measure_every", "1 in a world without a model", measure_every)
+    if settings.measure_every > 1:
+        _check.fail("measure_every", "1 in a world without a model", settings.measure_every)
+    if settings.measure_log is not None:
+        _check.fail("measure_log", "None in a world without a model", settings.measure_log)
 
 
 def _check_truth(truth: Truth, world: World, episodes: IntArray) -> None:

@@ -31,7 +31,16 @@ from safedrift.models import DriftingWorld
 from safedrift.results import Truth
 from safedrift.results.scores import RunScore, score
 
-__all__ = ["Arena", "Task", "play", "rows_of", "stopwatch"]
+__all__ = [
+    "Arena",
+    "Task",
+    "environment_of_workers",
+    "play",
+    "prepare_worker",
+    "rows_of",
+    "sentence",
+    "stopwatch",
+]
 
 THREADS = ("SAFEDRIFT_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS",
            "NUMBA_NUM_THREADS")  # fmt: skip
@@ -54,6 +63,7 @@ class Task(NamedTuple):
     noisy: bool
     measure_every: int
     points: int
+    measure_log: int | None = None
 
 
 def play(task: Task, arena: Arena) -> RunScore:
@@ -73,15 +83,17 @@ def play(task: Task, arena: Arena) -> RunScore:
             task.seed,
             noisy=task.noisy,
             measure_every=task.measure_every,
+            measure_log=task.measure_log,
             truth=arena.truth,
         )
         seconds = learner.spent.per_episode(arena.world.M)
         return score(run, names, seconds=seconds, points=task.points)
     except Exception as error:
-        return RunScore(**names, status="failed", error=_sentence(error))
+        return RunScore(**names, status="failed", error=sentence(error))
 
 
-def _sentence(error: BaseException) -> str:
+def sentence(error: BaseException) -> str:
+    """Return an error on one line."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
@@ -202,7 +214,7 @@ def _in_pool(
         initargs=(arenas,),
     )
     try:
-        with _environment_of_workers():
+        with environment_of_workers():
             futures: list[Future[RunScore]] = [pool.submit(_play_there, task) for task in tasks]
         for future in as_completed(futures):
             yield future.result()
@@ -218,10 +230,15 @@ _ARENAS: dict[str, Arena] = {}  # of a worker
 
 
 def _enter(arenas: Mapping[str, Arena]) -> None:
-    """Start of a worker: take the worlds, leave Ctrl-C to the parent, do not outlive it."""
+    """Start of a worker: take the worlds."""
+    prepare_worker()
+    _ARENAS.update(arenas)
+
+
+def prepare_worker() -> None:
+    """Leave Ctrl-C to the parent, and do not outlive it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_end_with_parent, daemon=True).start()
-    _ARENAS.update(arenas)
 
 
 def _end_with_parent() -> None:
@@ -248,7 +265,7 @@ def _portable(value: object) -> bool:
 
 
 @contextmanager
-def _environment_of_workers() -> Iterator[None]:
+def environment_of_workers() -> Iterator[None]:
     """One thread each; and the user's script is not run again in every process."""
     main = sys.modules["__main__"]
     hidden = {name: getattr(main, name, None) for name in ("__spec__", "__file__")}

@@ -15,7 +15,7 @@ import json
 import math
 import os
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -23,47 +23,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from safedrift import _check
+from safedrift._files import write_whole
 
-__all__ = ["read_array", "read_arrays", "write_array", "write_arrays", "write_whole"]
+__all__ = ["read_array", "read_arrays", "write_array", "write_arrays"]
 
 _DIGEST = 64  # hexadecimal digits of a SHA-256
 _BLOCK = 2**20  # bytes read at once
 _HEADER = "header.json"
 _LONGEST_HEADER = 2**28
 _KINDS = "biufcSU"  # numbers and text; no objects, no records
-
-
-def write_whole(path: str | os.PathLike[str], write: Callable[[IO[bytes]], None]) -> Path:
-    """Write a file under a temporary name in the same folder, then rename it.
-
-    What was there before stays until the new file is on disk.
-    """
-    target = Path(path)
-    if target.is_dir() or not target.parent.is_dir():
-        _check.fail("file", "a file in an existing folder", target)
-    partial = target.with_name(f"{target.name}.partial")
-    try:
-        with open(partial, "w+b") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(target)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-    _sync_folder(target.parent)
-    return target
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename outlive a loss of power, where folders can be synced."""
-    if os.name != "posix":
-        return
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
 
 
 def write_array(file: IO[bytes], name: str, array: NDArray[Any]) -> None:

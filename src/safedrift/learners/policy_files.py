@@ -23,7 +23,8 @@ from numpy.typing import ArrayLike
 
 from safedrift import _check
 from safedrift._check import FloatArray
-from safedrift.learners.array_files import read_array, write_array, write_whole
+from safedrift._files import write_whole
+from safedrift.learners.array_files import read_array, write_array
 from safedrift.learners.protocol import PolicyLike
 
 __all__ = ["export_policy", "load_policy"]

@@ -6,13 +6,13 @@ forbids loading anything.
 
 from __future__ import annotations
 
-import os
 from html import escape
 from pathlib import Path
 
 from plotly.io import to_html
 from plotly.offline import get_plotlyjs
 
+from safedrift._files import write_text
 from safedrift.reports.certificate_section import LEMMA_STYLE, lemma_section
 from safedrift.reports.html import math, table
 from safedrift.reports.plots import MOST_MARKS, MOST_POINTS, Plot, all_plots, events
@@ -42,15 +42,8 @@ def report(run: Run, path: str | Path, certificates: Certificates | None = None)
 
 def write_page(path: str | Path, text: str) -> Path:
     """Write a page, whole or not at all; missing folders are created."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-    return path
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    return write_text(path, text)
 
 
 def _page(run: Run, certificates: Certificates | None) -> str:

@@ -121,7 +121,9 @@ def _missed(run: Run) -> FloatArray:
 
 def episodes_label(run: Run) -> str:
     """Return what the episodes are called that shares and means are taken over."""
-    return "measured episodes" if run.manifest.measure_every > 1 else "episodes"
+    manifest = run.manifest
+    all_measured = manifest.measure_every == 1 and manifest.measure_log is None
+    return "episodes" if all_measured else "measured episodes"
 
 
 def key_figures(run: Run) -> list[tuple[str, str, str]]:

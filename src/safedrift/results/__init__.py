@@ -7,6 +7,7 @@ from safedrift.results.description import Description
 from safedrift.results.events import Event
 from safedrift.results.manifest import LearnerRecord, Manifest, SizesRecord
 from safedrift.results.run import Run
+from safedrift.results.run_folders import from_folder
 from safedrift.results.storage import from_parquet, to_parquet
 from safedrift.results.summaries import notes, summary
 from safedrift.results.truth import Outcome, Truth, unknown_truth
@@ -21,6 +22,7 @@ __all__ = [
     "Run",
     "SizesRecord",
     "Truth",
+    "from_folder",
     "from_parquet",
     "notes",
     "summary",

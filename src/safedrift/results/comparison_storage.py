@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from pydantic import ValidationError
 
 from safedrift import _check
+from safedrift._files import write_text, write_whole
 from safedrift.results.comparison import Comparison, ComparisonManifest, comparison_method
 from safedrift.results.scores import CURVES, FIGURES, RunScore
 
@@ -46,10 +47,7 @@ def to_parquet(comparison: Comparison, path: str | Path, *, curves: bool = True)
             columns[f"curve.{name}"] = pa.array(values, pa.list_(pa.float32()))
     text = comparison.manifest.model_dump_json()
     table = pa.table(columns).replace_schema_metadata({"safedrift-comparison": text})
-    partial = path.with_name(f"{path.name}.partial")
-    pq.write_table(table, partial, compression="zstd")
-    partial.replace(path)
-    return path
+    return write_whole(path, lambda file: pq.write_table(table, file, compression="zstd"))
 
 
 def from_parquet(path: str | Path) -> Comparison:
@@ -104,9 +102,7 @@ def to_json(comparison: Comparison, path: str | Path | None = None) -> str:
     }
     text = json.dumps(_strict(everything), indent=1, allow_nan=False) + "\n"
     if path is not None:
-        partial = Path(path).with_name(f"{Path(path).name}.partial")
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
+        write_text(path, text)
     return text
 
 

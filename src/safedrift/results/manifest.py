@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from safedrift import _check
 from safedrift._version import __version__
 from safedrift.results.events import Event
+from safedrift.scale import Scale
 
-__all__ = ["LearnerRecord", "Manifest", "SizesRecord", "read_manifest"]
+__all__ = ["LearnerRecord", "Manifest", "Record", "SizesRecord", "read_manifest"]
 
 FORMAT = 2
+_GRID_ERROR = ("optimal_reward", "reward", "regret", "utility")
 
 
-class _Record(BaseModel):
+class Record(BaseModel):
+    """Plain data: frozen, strict, and without unknown fields."""
+
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, ser_json_inf_nan="constants"
     )
 
 
-class SizesRecord(_Record):
+class SizesRecord(Record):
     """Episodes, steps, states, actions, constraints."""
 
     M: int = Field(ge=1)
@@ -31,7 +35,7 @@ class SizesRecord(_Record):
     K: int = Field(ge=1)
 
 
-class LearnerRecord(_Record):
+class LearnerRecord(Record):
     """Who learnt: its name, its settings, its notes on the run, and changes that it noticed."""
 
     name: str
@@ -40,7 +44,7 @@ class LearnerRecord(_Record):
     events: list[Event] = []
 
 
-class Manifest(_Record):
+class Manifest(Record):
     """Everything about a run that is not an array.
 
     Attributes
@@ -52,6 +56,7 @@ class Manifest(_Record):
     scale : units of rewards and constraints (`Scale.record`), None where they are in [0, 1]
     noisy : whether observed rewards and utilities were random around their means
     measure_every : exact values of every n-th episode only
+    measure_log : exact values of log-spaced episodes only (`results.measured`), or None
     discretisation : what changes on a grid twice as fine, for states that fill a box
     """
 
@@ -68,7 +73,33 @@ class Manifest(_Record):
     seed: int = Field(ge=0)
     noisy: bool
     measure_every: int = Field(ge=1)
+    measure_log: int | None = Field(default=None, ge=1)
     discretisation: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Manifest:
+        """Refuse names, units or a grid error that readers could not use."""
+        K, names = self.sizes.K, self.constraints
+        if names is not None and len(names) != K:
+            raise ValueError(f"constraints must be K = {K} names; got {len(names)}")
+        if self.scale is not None:
+            try:
+                found = len(Scale.from_record(self.scale).names)
+            except (KeyError, TypeError, AttributeError, ValueError) as error:
+                raise ValueError(f"scale must be a record of units; got {error!r}") from None
+            if found != K:
+                raise ValueError(f"scale must have K = {K} constraints; got {found}")
+        if self.discretisation is not None:
+            numbers = [self.discretisation.get(name) for name in _GRID_ERROR]
+            nodes = self.discretisation.get("nodes")
+            episodes = self.discretisation.get("episodes")
+            if (
+                not all(isinstance(x, int | float) for x in numbers)
+                or not (isinstance(nodes, list) and len(nodes) == 2)
+                or not isinstance(episodes, list)
+            ):
+                raise ValueError("discretisation must be the record of a grid error")
+        return self
 
 
 def read_manifest(source: str, text: str | bytes) -> Manifest:

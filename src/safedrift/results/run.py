@@ -71,6 +71,7 @@ class Run:
     notes: ClassVar[Callable[..., list[str]]]
     to_parquet: ClassVar[Callable[..., None]]
     from_parquet: ClassVar[Callable[..., Run]]
+    from_folder: ClassVar[Callable[..., Run]]
 
     def __repr__(self) -> str:
         manifest = self.manifest

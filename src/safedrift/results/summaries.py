@@ -103,12 +103,20 @@ def notes(run: Run) -> list[str]:
             f"One episode in {manifest.measure_every} was measured and stands for the "
             "others; sums are estimates."
         )
+    if manifest.measure_log is not None:
+        found.append(
+            f"{run.episodes.size:,} log-spaced episodes were measured and stand for those after "
+            "them; sums are estimates."
+        )
     return found
 
 
 def last_tenth(run: Run) -> slice:
-    """Return the last tenth of the measured episodes."""
-    return slice(-max(1, run.episodes.size // 10), None)
+    """Return the measured episodes among the last tenth of all; at least one."""
+    if run.manifest.measure_log is None:
+        return slice(-max(1, run.episodes.size // 10), None)
+    M = run.manifest.sizes.M
+    return slice(min(run.episodes.searchsorted(M - M // 10), run.episodes.size - 1), None)
 
 
 def _mean(values: FloatArray, weights: FloatArray) -> FloatArray:
