@@ -42,6 +42,7 @@ class KnowledgeKind(StrEnum):
 
     slater = "slater"
     local_budgets = "local-budgets"
+    none = "none"
 
 
 def run(
@@ -63,7 +64,11 @@ def run(
     seed: Annotated[int, typer.Option(help="Of the run: actions, states, noise.")] = 0,
     world_seed: Annotated[int, typer.Option(help="Of the world, where it is random.")] = 0,
     knowledge: Annotated[
-        KnowledgeKind, typer.Option(help="Assumption 3 (a Slater gap) or 2 (local budgets).")
+        KnowledgeKind,
+        typer.Option(
+            help="Assumption 3 (a Slater gap), 2 (local budgets), or none: the learner is told "
+            "nothing and is not the paper's."
+        ),
     ] = KnowledgeKind.slater,
     gamma: Annotated[
         float | None,
@@ -95,7 +100,8 @@ def run(
             "--set",
             metavar="NAME=VALUE",
             help="Change a constant of the learner: alpha, L, eta, xi, chi, lagged, dual_signal, "
-            "W, lam, bonus_scale. Recorded. Repeatable.",
+            "W, lam, bonus_scale; with --knowledge none alpha, tau, eta, proportional, chi, "
+            "rounds, dual_signal, lam, bonus_scale. Recorded. Repeatable.",
         ),
     ] = None,
     out: Annotated[
@@ -175,14 +181,19 @@ def _run(
     from safedrift import _check
     from safedrift.experiments.grid_error import finer
     from safedrift.learners.propd_ppo.tabular_theorems import check_rho
-    from safedrift.learners.propd_ppo.tuning import OVERRIDES
+    from safedrift.learners.propd_ppo.tuning import OVERRIDES, TOLD_NOTHING
 
+    allowed = TOLD_NOTHING if knowledge is KnowledgeKind.none else OVERRIDES
     for name in overrides:
-        _check.choice("override", name, OVERRIDES)
+        _check.choice("override", name, allowed)
     check_rho(rho)
     _check.integer("--seed", seed, lower=0)
     if gamma is not None:
         _check.positive("--gamma", gamma)
+    if knowledge is KnowledgeKind.none:
+        if gamma is not None:
+            _check.fail("--gamma", "left out with --knowledge none", gamma)
+        _check.choice("--mode with --knowledge none", mode.value, (Mode.practical.value,))
     world = build_world(problem, episodes, world_seed, options)
     if isinstance(world, sd.GymnasiumWorld):
         return _run_environment(
@@ -195,13 +206,15 @@ def _run(
         measured = np.arange(0, world.M, measure_every)
         advance = progress.stages(OPTIMA_LABEL, measured.size)
         truth = sd.measure_truth(world, measured, progress=advance)
-        assumption: sd.Slater | sd.LocalBudgets
+        assumption: sd.Slater | sd.LocalBudgets | None = None
         if knowledge is KnowledgeKind.slater:
             gap = float(truth.gamma.min())
             if gamma is None and gap <= 0:
-                raise UsageError("this world has no Slater gap; use --knowledge local-budgets")
+                raise UsageError(
+                    "this world has no Slater gap; use --knowledge none or local-budgets"
+                )
             assumption = sd.Slater(gap if gamma is None else gamma)
-        else:
+        elif knowledge is KnowledgeKind.local_budgets:
             assumption = sd.local_budgets(world, "l2" if mode is Mode.printed else "l1")
         drift = None
         if mode is not Mode.practical:
@@ -237,13 +250,14 @@ def _run_environment(
     from safedrift import _check
 
     where = "in a Gymnasium environment, which tells neither its drift nor its gap"
-    if knowledge != "slater":
-        _check.fail("--knowledge", f"slater {where}", knowledge)
+    if knowledge == "local-budgets":
+        _check.fail("--knowledge", f"slater or none {where}", knowledge)
     if mode != "practical":
         _check.fail("--mode", f"practical {where}", mode)
-    if gamma is None:
-        raise TypeError(f"--gamma must be given {where}; got None")
-    agent = sd.PROPDPPO.for_problem(world, sd.Slater(gamma), rho=rho, noisy=noisy, **overrides)
+    if gamma is None and knowledge == "slater":
+        raise TypeError(f"--gamma must be given {where}, or --knowledge none; got None")
+    assumption = None if gamma is None else sd.Slater(gamma)
+    agent = sd.PROPDPPO.for_problem(world, assumption, rho=rho, noisy=noisy, **overrides)
     with progress_bars("environment") as progress:
         return sd.simulate(
             world,
