@@ -202,16 +202,18 @@ def window_memory(forgetting: Forgetting, sizes: Sizes, C: int, initial: FloatAr
     return make_memory(*sizes[1:], C, initial, held, filters)
 
 
-def alarmed(memory: Memory) -> bool:
-    """Whether the last episode raised an alarm."""
-    return memory.filters is not None and bool(memory.filters.alarm.any())
+def alarmed(memory: Any) -> bool:
+    """Whether the last episode of a learner with this memory, of any kind, raised an alarm."""
+    filters: Filters | None = getattr(memory, "filters", None)
+    return filters is not None and bool(filters.alarm.any())
 
 
-def shown_alarms(memory: Memory, alarms: NDArray[np.bool_] | None = None) -> dict[str, Any]:
+def shown_alarms(memory: Any, alarms: NDArray[np.bool_] | None = None) -> dict[str, Any]:
     """Return the trace's column of alarms (..., 2+K), by default those of the last episode."""
-    if memory.filters is None:
+    filters: Filters | None = getattr(memory, "filters", None)
+    if filters is None:
         return {}
-    return {"alarm": memory.filters.alarm.copy() if alarms is None else alarms}
+    return {"alarm": filters.alarm.copy() if alarms is None else alarms}
 
 
 _KINDS: dict[str, Any] = {

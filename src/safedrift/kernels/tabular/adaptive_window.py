@@ -71,7 +71,7 @@ def follow(states, actions, signals, filters, hyper, memory):
 
 @jit_part
 def stops(filters):
-    """Whether the last episode raised an alarm on a filter that the window follows."""
+    """Whether the last episode raised an alarm on a filter that the window followed or follows."""
     found = False
     if filters is not None:
         for q in range(filters.alarm.size):
@@ -137,7 +137,7 @@ def answer_alarms(m, filters):
     for q in range(filters.followed.size):
         experts = filters.moves if q == 0 else filters.signals[max(q - 1, 0)]
         kk, ll = experts.weight.shape
-        filters.alarm[q] = False
+        corrected = 0  # bit k: filter k
         for k in range(kk):
             j = alarmed(experts, k, filters.settings.limits[min(q, 1)])
             if j < 0:
@@ -152,9 +152,10 @@ def answer_alarms(m, filters):
                 correct_signals(filters.own, q - 1, k, j, since, J)
                 correct_signals(filters.pooled, q - 1, k, j, since, J)
             clear_alarm(experts, k, j, m)
-            filters.alarm[q] |= k == filters.followed[q]
-        best = heaviest(experts.weight) // ll
-        changed |= filters.alarm[q] or best != filters.followed[q]
+            corrected |= 1 << k
+        before, best = filters.followed[q], heaviest(experts.weight) // ll
+        filters.alarm[q] = ((corrected >> before) | (corrected >> best)) & 1 == 1
+        changed |= filters.alarm[q] or best != before
         filters.followed[q] = best
     return changed
 
