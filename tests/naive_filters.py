@@ -41,7 +41,7 @@ class Scores:
 
     def answer(self, correct, m):
         """Correct alarmed filters by correct(k, j, since, mean excess squared error)."""
-        before, corrected = self.followed, []
+        before, self.alarm = self.followed, False
         for k in range(len(self.kappa)):
             ahead = [(-self.C[k, j], j) for j in range(k + 1, len(self.kappa))
                      if self.C[k, j] > self.limit]  # fmt: skip
@@ -52,9 +52,8 @@ class Scores:
                 self.weight[k] = max(self.weight[k], self.weight[j])
                 for i in range(k + 1, len(self.kappa)):
                     self.reset(k, i, m)
-                corrected.append(k)
+                self.alarm |= k == before
         self.followed = int(self.weight.argmax())
-        self.alarm = before in corrected or self.followed in corrected
         self.changed = self.alarm or self.followed != before
 
 

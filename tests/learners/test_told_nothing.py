@@ -124,6 +124,9 @@ def test_what_is_refused():
         make(world.as_linear_kernel(), None)
     with pytest.raises(ValueError, match=r"^gamma must be None with knowledge=None"):
         sd.learners.make("propd-ppo", world, knowledge=None, gamma=0.3)
+    told = make(world, sd.Slater(0.3))
+    with pytest.raises(ValueError, match=r"^knowledge must be None if and only if the parameters"):
+        sd.PROPDPPO(told.sizes, told.initial, told.parameters, None)
     for forgetting in (None, Periodic(5, 5)):
         with pytest.raises(ValueError, match=r"^the learner's knowledge must be Slater"):
             sd.certify(world, make(world, None, forgetting=forgetting))

@@ -154,9 +154,11 @@ class Adaptive:
 
     Nothing is told: neither M nor budgets nor a gap. The counts of the window are those of the
     filter that has predicted best (`kernels.tabular.adaptive_window`), separately for transitions,
-    reward and each utility. When a filter that is followed is shown to be wrong, that is an alarm:
-    the trace has it under "alarm", for transitions, reward, utility 1, ..., in the episode that
-    raised it. Policies are not restarted.
+    reward and each utility. When the filter that is followed is shown to be wrong, that is an
+    alarm: the trace has it under "alarm", for transitions, reward, utility 1, ..., in the episode
+    that raised it. A slower change moves the weight to a faster filter without one. Policies are
+    not restarted: one that is improved by mirror steps without entropy is slow to leave what it
+    learnt before a change.
 
     Parameters
     ----------

@@ -9,9 +9,10 @@ what the heaviest filter of each quantity believes:
     sums           n(x, a) times the means of reward and utilities
 
 so that every estimate and every bonus that a learner computes from counts follows the drift there
-is. κ = 0 keeps all data, a large κ the last few; at an alarm the filter that was wrong takes over
-what a faster one knows. A pair is forgotten, n(x, a) = 0, as soon as a followed filter of a signal
-knows no more of it than before its first visit: v/n > `SPREAD`, the variance between pairs.
+is. κ = 0 keeps all data, a large κ the last few. At an alarm a filter that was wrong takes over
+what a faster one knows; the window's alarms are those of the filters that it follows. A pair is
+forgotten, n(x, a) = 0, as soon as a followed filter of a signal knows no more of it than before its
+first visit: v/n > `SPREAD`, the variance between pairs.
 
 After an episode its own pairs are written to the window. All pairs are when the heaviest filter of
 a quantity changes or is corrected, and every `REFRESH` episodes, because counts shrink while nobody
@@ -71,7 +72,7 @@ def follow(states, actions, signals, filters, hyper, memory):
 
 @jit_part
 def stops(filters):
-    """Whether the last episode raised an alarm on a filter that the window followed or follows."""
+    """Whether the last episode raised an alarm."""
     found = False
     if filters is not None:
         for q in range(filters.alarm.size):
@@ -137,7 +138,7 @@ def answer_alarms(m, filters):
     for q in range(filters.followed.size):
         experts = filters.moves if q == 0 else filters.signals[max(q - 1, 0)]
         kk, ll = experts.weight.shape
-        corrected = 0  # bit k: filter k
+        filters.alarm[q] = False
         for k in range(kk):
             j = alarmed(experts, k, filters.settings.limits[min(q, 1)])
             if j < 0:
@@ -152,10 +153,9 @@ def answer_alarms(m, filters):
                 correct_signals(filters.own, q - 1, k, j, since, J)
                 correct_signals(filters.pooled, q - 1, k, j, since, J)
             clear_alarm(experts, k, j, m)
-            corrected |= 1 << k
-        before, best = filters.followed[q], heaviest(experts.weight) // ll
-        filters.alarm[q] = ((corrected >> before) | (corrected >> best)) & 1 == 1
-        changed |= filters.alarm[q] or best != before
+            filters.alarm[q] |= k == filters.followed[q]
+        best = heaviest(experts.weight) // ll
+        changed |= filters.alarm[q] or best != filters.followed[q]
         filters.followed[q] = best
     return changed
 

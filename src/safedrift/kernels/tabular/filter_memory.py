@@ -31,9 +31,7 @@ class Filters(NamedTuple):
     signals: tuple[Experts, ...]  # 1+K
     binary: NDArray[np.bool_]  # (1+K,) only 0 and 1 were ever seen
     followed: NDArray[np.int64]  # (2+K,) filter of transitions, of reward and of utilities
-    alarm: NDArray[
-        np.bool_
-    ]  # (2+K,) by the last episode, on a filter followed before or after it
+    alarm: NDArray[np.bool_]  # (2+K,) raised by the last episode on the filter followed
     settings: FilterSettings
 
 

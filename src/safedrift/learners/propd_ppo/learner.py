@@ -136,8 +136,12 @@ class PROPDPPO:
         windows = window_count(sizes, own.W) if self.forgetting == own else 1
         start = np.full(sizes.S, 1 / sizes.S) if self.initial is None else self.initial
         self.engine: Engine
-        if parameters.settling is not None and features is not None:
-            _check.fail("features", "None where the parameters have a Settling", "features")
+        if (knowledge is None) != (parameters.settling is not None):
+            _check.fail(
+                "knowledge", "None if and only if the parameters have a Settling", knowledge
+            )
+        if knowledge is None and features is not None:
+            _check.fail("features", "None where nothing is told", "features")
         if features is None:
             table = TableEngine(sizes, start, parameters, self.forgetting, windows)
             self.engine = table
