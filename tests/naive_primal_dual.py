@@ -10,7 +10,7 @@ import numpy as np
 def primal_dual(
     *, play, thresholds, sizes, initial, policy, multiplier, schedule, lam, bonus, utility,
     dual_signal, prompt, lagged, alpha, eta, xi, chi, theta, tau, kappa, every, gains, smoothing,
-    steps, margin, scale,
+    steps, margin, scale, rounds=0, filters=None,
 ):  # fmt: skip
     """The family on whatever `play` returns; yields every quantity of every episode.
 
@@ -18,6 +18,7 @@ def primal_dual(
     schedule(m) -> opens_window, drops, discount, restarts
     bonus(h, n, n3, V) -> (S, A), may be infinite at n = 0
     utility : sign of the bonus in Q_g; dual_signal : "policy", "observed" or a sign
+    filters : decide what the window holds (`naive_filters.AdaptiveWindow`), or None
     """
     M, H, S, A, K = sizes
     uniform = np.full((H, S, A), 1 / A)
@@ -29,9 +30,12 @@ def primal_dual(
     plans = policy in ("greedy", "softmax")
     pi = uniform
 
+    def data():
+        return count(window, sizes) if filters is None else filters.counts
+
     def estimates(pi, response, sign):
         """Q and V at the start of all channels; `response` is None or a function of Q at a step."""
-        counts = count(window, sizes)
+        counts = data()
         signs = [1.0] + [sign] * K
         out_pi, out_Q, V_next = uniform.copy(), np.zeros((1 + K, H, S, A)), np.zeros((1 + K, S))
         for h in range(H - 1, -1, -1):
@@ -48,7 +52,7 @@ def primal_dual(
     def dual_values(pi):
         if dual_signal in ("policy", "observed"):
             return None
-        return signed_values(window, sizes, pi, dual_signal, lam, bonus, initial)
+        return signed_values(data(), sizes, pi, dual_signal, lam, bonus, initial)
 
     def response_to(multipliers):
         def response(Q_h):
@@ -82,15 +86,17 @@ def primal_dual(
             integral = np.where(frozen, integral, grown)
             mu = np.clip(rest + gains[1] * integral, 0, chi)
 
+    def improved(log_pi):
+        if policy == "mixed":
+            log_pi = np.log((1 - theta) * np.exp(log_pi) + theta / A)
+        if policy == "regularised":
+            log_pi = (1 - alpha * tau) * log_pi
+        return normalised(log_pi + alpha * (Q[0] + np.tensordot(mu, Q[1:], axes=1)))
+
     for m in range(M):
         opens, drops, discount, restarts = schedule(m)
         if not restarts and not plans:
-            old = np.exp(log_pi)
-            if policy == "mixed":
-                log_pi = np.log((1 - theta) * old + theta / A)
-            if policy == "regularised":
-                log_pi = (1 - alpha * tau) * log_pi
-            log_pi = normalised(log_pi + alpha * (Q[0] + np.tensordot(mu, Q[1:], axes=1)))
+            log_pi = improved(log_pi)
         if opens:
             window = []
         if drops:
@@ -100,6 +106,13 @@ def primal_dual(
             log_pi, age = np.log(uniform), 0
             pi = uniform
         b = thresholds[m] + at(margin, age)
+        for _ in range(rounds):
+            pi = np.exp(log_pi)
+            _, Q, V = estimates(pi, None, utility)
+            seen = V[1:] if dual_signal == "policy" else dual_values(pi)
+            dual_step(b)
+            b_before = b
+            log_pi = improved(log_pi)
         due = m % every == 0 or restarts or opens
         if plans and (due or news):
             if multiplier == "bisection" and due:
@@ -125,9 +138,11 @@ def primal_dual(
         if prompt:
             dual_step(b)
         b_before = b
-        n = count(window, sizes)[1]
+        n = data()[1]
         news = any(n[h, states[h], actions[h]] <= 0 for h in range(H))
         window = [*window, (1.0, (states, actions, rewards, utilities))]
+        if filters is not None:
+            filters.add(states, actions, rewards, utilities)
         age += 1
         yield {"policy": pi, "mu": mu, "Q": Q, "V": V, "integral": integral}
 
@@ -182,10 +197,9 @@ def q_values(h, counts, channel, V, sign, lam, bonus, most):
     return np.clip(value + sign * bonus(h, n[h], n3[h], V), 0, most)
 
 
-def signed_values(window, sizes, pi, sign, lam, bonus, initial):
+def signed_values(counts, sizes, pi, sign, lam, bonus, initial):
     """V_g (K,) of a policy at the start, with bonuses of one sign."""
     _, H, S, _, K = sizes
-    counts = count(window, sizes)
     V = np.zeros((K, S))
     for h in range(H - 1, -1, -1):
         for k in range(K):

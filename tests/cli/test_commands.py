@@ -60,6 +60,24 @@ def test_every_mode_and_knowledge(tmp_path, mode, knowledge):
     assert done.exit_code == 0, done.output
 
 
+def test_a_learner_can_be_told_nothing(tmp_path):
+    done = command(
+        *SMALL, "--out", tmp_path / "a", "--knowledge", "none", "--set", "tau=0.1", "--json"
+    )
+    assert done.exit_code == 0, done.output
+    settings = json.loads(done.stdout)["settings"]
+    assert (settings["told"], settings["knowledge"]) == ([], {"name": "none"})
+    assert settings["parameters"]["settling"]["tau"] == 0.1
+    for options, sentence in [
+        (("--gamma", "0.3"), "--gamma must be left out with --knowledge none; got 0.3"),
+        (("--mode", "printed"), "--mode with --knowledge none must be one of 'practical'"),
+        (("--set", "W=3"), "override must be one of 'alpha', 'tau'"),
+    ]:
+        done = command(*SMALL, "--out", tmp_path / "b", "--knowledge", "none", *options)
+        assert done.exit_code == 2
+        assert sentence in done.stderr
+
+
 def test_results_on_disk_are_not_lost(tmp_path):
     assert command(*SMALL, "--out", tmp_path / "a").exit_code == 0
     before = (tmp_path / "a" / "records.parquet").read_bytes()

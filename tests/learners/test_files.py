@@ -23,6 +23,8 @@ BUILDS = {
     "primal-dual": partial(sd.learners.make, "opt-primal-dual", window=9),
     "model-free": partial(sd.learners.make, "double-restart-triple-q", epoch=7, exploration=0.3),
     "propd-ppo": lambda spec: sd.PROPDPPO.for_problem(spec, sd.Slater(0.3), W=9, L=20),
+    "told nothing": lambda spec: sd.PROPDPPO.for_problem(spec, None),
+    "adaptive": partial(sd.learners.make, "opt-cmdp", forgetting="adaptive", replan_every=4),
 }
 
 
@@ -43,7 +45,7 @@ def go_on(learner, episodes, seed=0):
 
 @pytest.mark.parametrize("name", BUILDS)
 def test_loaded_at_random_moments_a_learner_continues_bit_for_bit(name, tmp_path):
-    """Four moments for each of five kinds of learners."""
+    """Four moments for each kind of learner."""
     for moment in np.random.default_rng(list(name.encode())).integers(1, 60, 4):
         learner = BUILDS[name](SPEC)
         go_on(learner, int(moment))

@@ -6,12 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import naive_filters
 import naive_primal_dual
 import safedrift as sd
 from builders import recorded_play, small_world
 from safedrift.experiments.playing import play_chunks
-from safedrift.learners import CheckedLearner, Discount, Never, Periodic, SlidingWindow
+from safedrift.learners import Adaptive, CheckedLearner, Discount, Never, Periodic, SlidingWindow
 from safedrift.learners.checked import tabular_setup
+from safedrift.learners.forgetting import MOVE_RATES, SIGNAL_RATES
 from safedrift.learners.propd_ppo.components import BernsteinBonus, CountBonus
 from safedrift.learners.rivals.primal_dual import SIGNS, Design, PrimalDual
 
@@ -42,7 +44,8 @@ def twin_of(world, design, forgetting, play):
     whole = forgetting.schedule(0, world.M)
     regularised = design.policy == "regularised"
     names = ("policy", "multiplier", "prompt", "lagged", "alpha", "eta", "xi", "chi", "theta",
-             "kappa", "gains", "smoothing", "steps", "margin", "scale", "lam")  # fmt: skip
+             "kappa", "gains", "smoothing", "steps", "margin", "scale", "lam",
+             "rounds")  # fmt: skip
     return naive_primal_dual.primal_dual(
         play=play, thresholds=world.thresholds,
         sizes=(world.M, world.H, world.S, world.A, world.K), initial=world.initial,
@@ -50,8 +53,18 @@ def twin_of(world, design, forgetting, play):
         utility=SIGNS[design.utility],
         dual_signal=SIGNS.get(design.dual_signal, design.dual_signal),
         tau=design.tau if regularised else 0.0, every=design.replan_every,
+        filters=filters_of(world, forgetting),
         **{name: getattr(design, name) for name in names},
     )  # fmt: skip
+
+
+def filters_of(world, forgetting):
+    """The twin of the filters of an adaptive forgetting; None for any other."""
+    if not isinstance(forgetting, Adaptive):
+        return None
+    sizes = (world.M, world.H, world.S, world.A, world.K)
+    limits = [math.log(21 / forgetting.false_alarms)] * 2  # 7 filters, 21 pairs of them
+    return naive_filters.AdaptiveWindow(sizes, MOVE_RATES, SIGNAL_RATES, limits)
 
 
 def assert_agrees(world, design, forgetting, noisy=False):
@@ -77,7 +90,8 @@ POLICIES = {
     "mirror": {}, "mixed": {}, "regularised": {},
     "greedy": {"prompt": True}, "softmax": {"prompt": True, "replan_every": 4},
 }  # fmt: skip
-FORGETTINGS = [Never(), Periodic(9, 13), SlidingWindow(8), SlidingWindow(8, 11), Discount(0.8)]
+FORGETTINGS = [Never(), Periodic(9, 13), SlidingWindow(8), SlidingWindow(8, 11), Discount(0.8),
+               Adaptive(0.5)]  # fmt: skip
 
 
 @pytest.mark.parametrize("forgetting", FORGETTINGS, ids=lambda one: type(one).__name__)
@@ -86,6 +100,17 @@ def test_every_policy_agrees_with_the_twin(policy, forgetting):
     world = small_world(M=45, K=2, seed=3)
     design = replace(LIVELY, policy=policy, **POLICIES[policy])
     multipliers = assert_agrees(world, design, forgetting, noisy=True)
+    assert np.ptp(multipliers, axis=0).min() > 0.05
+
+
+@pytest.mark.parametrize("multiplier", ["ascent", "pid"])
+@pytest.mark.parametrize("policy", ["mirror", "mixed", "regularised"])
+@pytest.mark.parametrize(("signal", "rounds"), [("policy", 1), ("plain", 3), ("pessimistic", 2)])
+def test_rounds_agree_with_the_twin(policy, multiplier, signal, rounds):
+    world = small_world(M=40, K=2, seed=9)
+    design = replace(LIVELY, policy=policy, multiplier=multiplier, prompt=multiplier == "pid",
+                     dual_signal=signal, rounds=rounds)  # fmt: skip
+    multipliers = assert_agrees(world, design, SlidingWindow(12))
     assert np.ptp(multipliers, axis=0).min() > 0.05
 
 
@@ -299,6 +324,9 @@ def test_bad_designs_are_refused():
         ({"multiplier": "bisection"}, "'greedy' or 'softmax' with bisection"),
         ({"policy": "regularised", "alpha": 1.0, "tau": 2.0}, "tau must be in"),
         ({"gains": (1.0, -1.0, 0.0)}, "gains must be >= 0"),
+        ({"rounds": -1}, "rounds must be an integer"),
+        ({"rounds": 1, "policy": "greedy"}, "rounds must be 0 with policy 'greedy'"),
+        ({"rounds": 1, "dual_signal": "observed"}, "rounds must be 0 with dual_signal"),
         ({"smoothing": 1.0}, "smoothing must be in"),
         ({"scale": np.array([1.0, 0.0])}, "scale must be > 0; got 0.0 at index 1"),
     ]:

@@ -52,6 +52,7 @@ class KnowledgeKind(StrEnum):
 
     slater = "slater"
     local_budgets = "local-budgets"
+    none = "none"
 
 
 def run(
@@ -73,7 +74,11 @@ def run(
     seed: Annotated[int, typer.Option(help="Of the run: actions, states, noise.")] = 0,
     world_seed: Annotated[int, typer.Option(help="Of the world, where it is random.")] = 0,
     knowledge: Annotated[
-        KnowledgeKind, typer.Option(help="Assumption 3 (a Slater gap) or 2 (local budgets).")
+        KnowledgeKind,
+        typer.Option(
+            help="Assumption 3 (a Slater gap), 2 (local budgets), or none: the learner is told "
+            "nothing and is not the paper's."
+        ),
     ] = KnowledgeKind.slater,
     gamma: Annotated[
         float | None,
@@ -120,7 +125,8 @@ def run(
             "--set",
             metavar="NAME=VALUE",
             help="Change a constant of the learner: alpha, L, eta, xi, chi, lagged, dual_signal, "
-            "W, lam, bonus_scale. Recorded. Repeatable.",
+            "W, lam, bonus_scale; with --knowledge none alpha, tau, eta, proportional, chi, "
+            "rounds, dual_signal, lam, bonus_scale. Recorded. Repeatable.",
         ),
     ] = None,
     out: Annotated[
@@ -241,18 +247,23 @@ def _check_request(asked: Request, out: Path | None, resume: bool, force: bool) 
     from safedrift import _check
     from safedrift.experiments.entrants import entrants
     from safedrift.learners.propd_ppo.tabular_theorems import check_rho
-    from safedrift.learners.propd_ppo.tuning import OVERRIDES
+    from safedrift.learners.propd_ppo.tuning import OVERRIDES, TOLD_NOTHING
 
     if resume and out is None:
         raise UsageError("--out must be given with --resume: the folder of the run to continue")
     if resume and force:
         raise UsageError("--resume and --force must not be given together")
+    told_nothing = asked.knowledge == KnowledgeKind.none
     for name in asked.overrides:
-        _check.choice("override", name, OVERRIDES)
+        _check.choice("override", name, TOLD_NOTHING if told_nothing else OVERRIDES)
     check_rho(asked.rho)
     _check.integer("--seed", asked.seed, lower=0)
     if asked.gamma is not None:
         _check.positive("--gamma", asked.gamma)
+    if told_nothing:
+        if asked.gamma is not None:
+            _check.fail("--gamma", "left out with --knowledge none", asked.gamma)
+        _check.choice("--mode with --knowledge none", asked.mode, (Mode.practical.value,))
     (entrant,) = entrants([asked.learner])
     if entrant.source != "propd-ppo" or entrant.chosen:
         wanted = f"left out with --learner {asked.learner}, which has options of its own"
@@ -313,12 +324,12 @@ def _learner(asked: Request, world: DriftingWorld, truth: Truth) -> Learner:
     if asked.learner != "propd-ppo":
         (entrant,) = entrants([asked.learner])
         return entrant.build(world, gap, asked.noisy)
-    assumption: sd.Slater | sd.LocalBudgets
+    assumption: sd.Slater | sd.LocalBudgets | None = None
     if asked.knowledge == KnowledgeKind.slater:
         if asked.gamma is None and gap <= 0:
-            raise UsageError("this world has no Slater gap; use --knowledge local-budgets")
+            raise UsageError("this world has no Slater gap; use --knowledge none or local-budgets")
         assumption = sd.Slater(gap if asked.gamma is None else asked.gamma)
-    else:
+    elif asked.knowledge == KnowledgeKind.local_budgets:
         assumption = sd.local_budgets(world, "l2" if asked.mode == Mode.printed else "l1")
     drift = None
     if asked.mode != Mode.practical:
@@ -342,13 +353,13 @@ def _run_environment(world: GymnasiumWorld, asked: Request, folder: RunFolder) -
     where = "in a Gymnasium environment, which tells neither its drift nor its gap"
     if asked.learner != "propd-ppo":
         _check.fail("--learner", f"propd-ppo {where}", asked.learner)
-    if asked.knowledge != "slater":
-        _check.fail("--knowledge", f"slater {where}", asked.knowledge)
+    if asked.knowledge == KnowledgeKind.local_budgets:
+        _check.fail("--knowledge", f"slater or none {where}", asked.knowledge)
     if asked.mode != "practical":
         _check.fail("--mode", f"practical {where}", asked.mode)
-    if asked.gamma is None:
-        raise TypeError(f"--gamma must be given {where}; got None")
-    told = sd.Slater(asked.gamma)
+    if asked.gamma is None and asked.knowledge == KnowledgeKind.slater:
+        raise TypeError(f"--gamma must be given {where}, or --knowledge none; got None")
+    told = None if asked.gamma is None else sd.Slater(asked.gamma)
     agent = sd.PROPDPPO.for_problem(
         world, told, rho=asked.rho, noisy=asked.noisy, **asked.overrides
     )

@@ -27,7 +27,7 @@ from safedrift.experiments.simulation import (
 from safedrift.experiments.streams import seeds
 from safedrift.kernels.audit.memory import Transcript
 from safedrift.kernels.records import Log, make_log
-from safedrift.knowledge import LocalBudgets, Sizes, Slater
+from safedrift.knowledge import Knowledge, LocalBudgets, Sizes, Slater
 from safedrift.learners import PROPDPPO, Learner, Parameters
 from safedrift.learners.forgetting import forgetting_from
 from safedrift.models import DriftingWorld, TabularCMDP
@@ -272,7 +272,11 @@ def learner_of(run: Run, world: DriftingWorld) -> Learner:
         return own
     try:
         known = settings["knowledge"]
-        gamma = None if known["name"] == LocalBudgets.name else known["gamma"]
+        knowledge: Knowledge | None = None
+        if known["name"] == LocalBudgets.name:
+            knowledge = local_budgets(world)
+        elif known["name"] != "none":
+            knowledge = Slater(known["gamma"])
         parameters = Parameters.from_record(settings["parameters"], sizes)
         forgetting = forgetting_from(settings["forgetting"])
     except (KeyError, TypeError, AttributeError) as error:
@@ -282,7 +286,7 @@ def learner_of(run: Run, world: DriftingWorld) -> Learner:
         sizes,
         world.initial,
         parameters,
-        local_budgets(world) if gamma is None else Slater(gamma),
+        knowledge,
         features=getattr(world, "features", None),
         box=getattr(world, "box", None),
         forgetting=forgetting,

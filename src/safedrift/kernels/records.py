@@ -49,6 +49,7 @@ class Trace(NamedTuple):
     mu: FloatArray  # (B, K) after the dual step
     v_start: FloatArray  # (B, C) estimates at the initial distribution
     at_cap: FloatArray  # (B,) share of estimates at their cap
+    alarm: NDArray[np.bool_]  # (B, 2+K) raised on transitions, reward, utilities
 
 
 class Log(NamedTuple):
@@ -73,7 +74,12 @@ def make_episode_buffer(H: int, K: int) -> EpisodeBuffer:
 
 def make_trace(B: int, K: int, C: int) -> Trace:
     """Return room for the trace of B episodes."""
-    return Trace(mu=np.zeros((B, K)), v_start=np.zeros((B, C)), at_cap=np.zeros(B))
+    return Trace(
+        mu=np.zeros((B, K)),
+        v_start=np.zeros((B, C)),
+        at_cap=np.zeros(B),
+        alarm=np.zeros((B, 2 + K), bool),
+    )
 
 
 def make_log(B: int, C: int, H: int, S: int, A: int, K: int) -> Log:

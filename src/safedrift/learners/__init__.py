@@ -4,7 +4,14 @@ from safedrift.learners.catalogue import LEARNERS, documentation, make, options
 from safedrift.learners.checked import CheckedLearner
 from safedrift.learners.files import load as load_learner
 from safedrift.learners.files import save as save_learner
-from safedrift.learners.forgetting import Discount, Forgetting, Never, Periodic, SlidingWindow
+from safedrift.learners.forgetting import (
+    Adaptive,
+    Discount,
+    Forgetting,
+    Never,
+    Periodic,
+    SlidingWindow,
+)
 from safedrift.learners.generators import generator_state, restore_generator
 from safedrift.learners.policies import GreedyPolicy, TabularPolicy, draw_action
 from safedrift.learners.policy_files import export_policy, load_policy
@@ -30,6 +37,7 @@ from safedrift.learners.protocol import (
 __all__ = [
     "LEARNERS",
     "PROPDPPO",
+    "Adaptive",
     "CheckedLearner",
     "Dimensions",
     "Discount",

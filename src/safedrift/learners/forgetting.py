@@ -4,9 +4,11 @@
     Never()                  keep everything, for worlds that do not drift
     SlidingWindow(W, L)      keep a window of W episodes, the current one included
     Discount(factor, L)      multiply all counts and sums by `factor` after every episode
+    Adaptive()               as filters say that predict what is seen next; told nothing
 
 A forgetting decides, kernels obey: they are told `opens_window`, `drops`, `discount` and `restarts`
-for each episode and do no arithmetic on episode numbers.
+for each episode and do no arithmetic on episode numbers. Only `Adaptive` depends on the data: its
+filters are part of a learner's memory and decide in compiled code.
 """
 
 from __future__ import annotations
@@ -15,19 +17,30 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from safedrift import _check
-from safedrift._check import IntArray
+from safedrift._check import FloatArray, IntArray
+from safedrift.kernels.elementary import log
 from safedrift.kernels.records import Schedule
+from safedrift.kernels.tabular.filter_memory import Filters, FilterSettings, make_filters
+from safedrift.kernels.tabular.filters import Grid
+from safedrift.kernels.tabular.memory import Memory, make_memory
+from safedrift.knowledge import Sizes
 
 __all__ = [
+    "Adaptive",
     "Discount",
     "Forgetting",
     "Never",
     "Periodic",
     "SlidingWindow",
+    "alarmed",
     "forgetting_from",
     "named_forgetting",
+    "record",
+    "shown_alarms",
+    "window_memory",
 ]
 
 
@@ -130,8 +143,87 @@ class Discount:
         return _schedule(m, discount=factor, restarts=_restarts(m, self.L))
 
 
+# Drift rates per episode of the filters, each ten times the one before; 1 forgets all but the last.
+MOVE_RATES = (0.0, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
+SIGNAL_RATES = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1.0)
+
+
+@dataclass(frozen=True)
+class Adaptive:
+    """Let filters with several drift rates decide, by what they predict, how much data count.
+
+    Nothing is told: neither M nor budgets nor a gap. The counts of the window are those of the
+    filter that has predicted best (`kernels.tabular.adaptive_window`), separately for transitions,
+    reward and each utility. When the filter that is followed is shown to be wrong, that is an
+    alarm: the trace has it under "alarm", for transitions, reward, utility 1, ..., in the episode
+    that raised it. A slower change moves the weight to a faster filter without one. Policies are
+    not restarted: one that is improved by mirror steps without entropy is slow to leave what it
+    learnt before a change.
+
+    Parameters
+    ----------
+    false_alarms
+        Upper bound on alarms per episode and quantity while a filter is right, in (0, 1]: an alarm
+        needs a likelihood ratio of (pairs of filters)/false_alarms, and Ville's inequality and a
+        union bound give the rest.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("maze", episodes=100)
+    >>> learner = sd.learners.make("opt-cmdp", world, forgetting="adaptive")
+    >>> sd.simulate(world, learner).trace["alarm"].shape  # transitions, reward, one utility
+    (100, 3)
+    """
+
+    false_alarms: float = 1e-5
+
+    held = 0
+
+    def __post_init__(self) -> None:
+        _check.positive("false_alarms", self.false_alarms, upper=1.0)
+
+    def schedule(self, first: int, episodes: int) -> Schedule:
+        """Return what to forget before episodes first, first + 1, ... (from 0): filters decide."""
+        return _schedule(np.arange(first, first + episodes))
+
+    def filters(self, sizes: Sizes) -> Filters:
+        """Return filters that have seen nothing, for a problem of these sizes."""
+        moves, signals = (np.array(rates) for rates in (MOVE_RATES, SIGNAL_RATES))
+        alone = np.zeros(1)  # no pooling over steps
+        pairs = np.array([rates.size * (rates.size - 1) / 2 for rates in (moves, signals)])
+        limits = log(pairs / self.false_alarms)
+        settings = FilterSettings(
+            Grid(moves, np.ones(moves.size), alone),
+            Grid(signals, np.ones(signals.size), alone),
+            limits,
+        )
+        return make_filters(*sizes[1:], settings)
+
+
+def window_memory(forgetting: Forgetting, sizes: Sizes, C: int, initial: FloatArray) -> Memory:
+    """Return the memory of a learner with counts and C channels whose window forgets like this."""
+    held = forgetting.held if sizes.M is None else min(forgetting.held, sizes.M)
+    filters = forgetting.filters(sizes) if isinstance(forgetting, Adaptive) else None
+    return make_memory(*sizes[1:], C, initial, held, filters)
+
+
+def alarmed(memory: Any) -> bool:
+    """Whether the last episode of a learner with this memory, of any kind, raised an alarm."""
+    filters: Filters | None = getattr(memory, "filters", None)
+    return filters is not None and bool(filters.alarm.any())
+
+
+def shown_alarms(memory: Any, alarms: NDArray[np.bool_] | None = None) -> dict[str, Any]:
+    """Return the trace's column of alarms (..., 2+K), by default those of the last episode."""
+    filters: Filters | None = getattr(memory, "filters", None)
+    if filters is None:
+        return {}
+    return {"alarm": filters.alarm.copy() if alarms is None else alarms}
+
+
 _KINDS: dict[str, Any] = {
-    kind.__name__: kind for kind in (Periodic, Never, SlidingWindow, Discount)
+    kind.__name__: kind for kind in (Periodic, Never, SlidingWindow, Discount, Adaptive)
 }
 
 
@@ -154,11 +246,12 @@ def named_forgetting(kind: str, window: int | None, M: int | None) -> Forgetting
     Parameters
     ----------
     kind
-        "never", "periodic", "sliding" or "discounted" (by 1 - 1/window). A periodic one restarts
-        the policy with the data, the last two never do.
+        "never", "periodic", "sliding", "discounted" (by 1 - 1/window) or "adaptive". A periodic
+        one restarts the policy with the data, the others never do.
     window
         By default M^(3/4) (periodic, sliding) or M^(2/3) (discounted), rounded: the best of three
         that were tried for planning learners on the worlds of `problems.random`, M = 20,000.
+        "never" and "adaptive" have none.
     M
         Number of episodes; None where there is no last one: a window must then be given.
 
@@ -168,7 +261,9 @@ def named_forgetting(kind: str, window: int | None, M: int | None) -> Forgetting
     >>> named_forgetting("sliding", None, M=1000)
     SlidingWindow(W=178, L=None)
     """
-    _check.choice("forgetting", kind, ("never", "periodic", "sliding", "discounted"))
+    _check.choice("forgetting", kind, ("never", "periodic", "sliding", "discounted", "adaptive"))
+    if kind == "adaptive":
+        return Adaptive()
     exponent = 2 / 3 if kind == "discounted" else 3 / 4
     if window is not None:
         W = _check.integer("window", window)

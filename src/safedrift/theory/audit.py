@@ -75,10 +75,14 @@ class Audit:
         box = getattr(world, "box", None)
         if box is not None:
             _check.fail("world", "one with finitely many states to be certified", "one on a box")
+        if agent.knowledge is None:
+            allowed = "Slater(...) or LocalBudgets(...) for certificates: no lemma covers None"
+            _check.fail("the learner's knowledge", allowed, None)
         if not isinstance(agent.forgetting, Periodic):
             allowed = "Periodic for certificates: the paper's lemmas are about periodic restarts"
             _check.fail("the learner's forgetting", allowed, agent.forgetting)
         self.world, self.agent, self.periods = world, agent, agent.forgetting
+        self.knowledge = agent.knowledge
         self.p = _check.positive("p", p, upper=1.0, closed=False)
         self.noisy = _check.kind("noisy", noisy, bool)
         self.done = 0
@@ -263,7 +267,7 @@ class Audit:
         scale = 1.0 if self.dimensions is None else np.sqrt(self.dimensions.d1)
         change = np.stack([scale * self.drift.P[episodes], self.drift_l1.P[episodes]], axis=1)
         place = np.asarray(place, np.int64)
-        local = not isinstance(self.agent.knowledge, Slater)
+        local = not isinstance(self.knowledge, Slater)
         return kernels.Truth(place, fresh, policies, change, local, *self._blocks), optima
 
     def _keep(self, out: kernels.Findings) -> None:

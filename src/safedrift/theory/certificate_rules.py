@@ -42,7 +42,7 @@ def evaluate_certificates(audit: Audit) -> Certificates:
     if audit.done < audit.world.M:
         raise ValueError(f"the audit must see all M = {audit.world.M} episodes; got {audit.done}")
     agent = audit.agent
-    local = not isinstance(agent.knowledge, Slater)
+    local = not isinstance(audit.knowledge, Slater)
     found = {}
     rules = (
         _identities,
@@ -76,7 +76,7 @@ def evaluate_certificates(audit: Audit) -> Certificates:
         "p": audit.p,
         "false_alarm": FALSE_ALARM,
         "setting": "linear kernel" if audit.linear else "tabular",
-        "knowledge": agent.knowledge.name,
+        "knowledge": audit.knowledge.name,
         "mode": agent.parameters.mode,
     }
     return Certificates(tuple(found[id] for id in IDS), info)
@@ -357,7 +357,7 @@ def _theorems(audit: Audit) -> Iterator[Check]:
     left = _errors(audit)
     forms = [_sides(left, _windowed(pair[0]), scale) for pair in (printed, repaired)]
     yield ids[0], forms[0], forms[1], source
-    if isinstance(audit.agent.knowledge, Slater):
+    if isinstance(audit.knowledge, Slater):
         yield ids[1], None, None, "stated for local budgets"
     else:
         left = float((-audit.terms[IOTA_PATH, 1:]).max())
@@ -382,7 +382,7 @@ def _bounds(audit: Audit, form: str, constants: Constants) -> tuple[Bound, Bound
     agent = audit.agent
     return bounds(
         agent.sizes,
-        agent.knowledge,
+        audit.knowledge,
         audit.budgets,
         agent.parameters,
         dimensions=audit.dimensions,

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from safedrift.kernels.stepping import first_state, next_state, observe
 from safedrift.kernels.tabular import window as data
+from safedrift.kernels.tabular.adaptive_window import follow, keep_alarms, stops
 from safedrift.kernels.tabular.propd_ppo import act, advance, forget, restart_policy, write_policy
 from safedrift.kernels.types import FloatArray, jit, jit_inline, jit_source_inline
 
@@ -33,8 +34,10 @@ class Counted(NamedTuple):
 
 
 @jit
-def play(arrays, hyper, memory, schedule, begun, inputs, buffer, out):
+def play(arrays, hyper, memory, schedule, begun, inputs, buffer, out, alarms):
     """Play B episodes with the policy in memory, forgetting and counting as they pass.
+
+    Returns how many were played: fewer than B where one raised an alarm, after which to plan anew.
 
     Parameters
     ----------
@@ -43,6 +46,7 @@ def play(arrays, hyper, memory, schedule, begun, inputs, buffer, out):
     schedule : Schedule, what to forget before each episode
     begun : bool, the first episode has been begun already
     inputs, buffer, out : as in `kernels.tabular.propd_ppo.play`
+    alarms : (B, 2+K) written
     """
     B, H = inputs.action_uniforms.shape
     states, actions, signals = buffer.states, buffer.actions, buffer.signals
@@ -73,6 +77,10 @@ def play(arrays, hyper, memory, schedule, begun, inputs, buffer, out):
             if h + 1 < H:
                 s = next_state(arrays, m, h, s, actions[h], u[h + 1])
         end_episode(states, actions, signals, hyper, memory)
+        keep_alarms(e, memory.filters, alarms)
+        if stops(memory.filters):
+            return e + 1
+    return B
 
 
 @jit_source_inline
@@ -90,6 +98,7 @@ def end_episode(states, actions, signals, hyper, memory):
     data.absorb(states, actions, signals, hyper, memory)
     if memory.episodes.states.shape[0] > 0:
         data.hold(states, actions, signals, memory.episodes)
+    follow(states, actions, signals, memory.filters, hyper, memory)
     advance(memory.clock)
 
 

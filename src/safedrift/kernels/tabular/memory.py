@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from safedrift.kernels.tabular.filter_memory import Filters, with_filter_room
 from safedrift.kernels.types import FloatArray, IndexArray
 
 COUNT_BONUS, BERNSTEIN_BONUS = 0, 1
@@ -131,6 +132,7 @@ class Memory(NamedTuple):
     episodes: Episodes
     values: Values
     dual: Dual
+    filters: Filters | None  # where they decide what the window holds (`adaptive_window`)
     scratch: Scratch
 
 
@@ -145,7 +147,14 @@ def make_dual(K: int) -> Dual:
 
 
 def make_memory(
-    H: int, S: int, A: int, K: int, C: int, initial: FloatArray, held: int = 0
+    H: int,
+    S: int,
+    A: int,
+    K: int,
+    C: int,
+    initial: FloatArray,
+    held: int = 0,
+    filters: Filters | None = None,
 ) -> Memory:
     """Return a learner's memory before the first episode, without room for slots yet.
 
@@ -155,6 +164,8 @@ def make_memory(
     ----------
     held
         Episodes that a sliding window keeps; 0 for windows that forget in another way.
+    filters
+        Of an adaptive window; None for windows that forget in another way.
     """
     index = np.int32
     pairs, edges = (H, A, 0), (H, 0)
@@ -198,6 +209,7 @@ def make_memory(
             q_flat=np.zeros((C, H, 0)),
         ),
         dual=make_dual(K),
+        filters=filters,
         scratch=_make_scratch(A, 0),
     )
     return memory
@@ -248,6 +260,9 @@ def with_room(memory: Memory, episodes: int) -> Memory:
     if edges > have[1]:
         size = max(edges, 2 * have[1])
         memory = memory._replace(window=_longer(memory.window, _EDGES, size))
+    if memory.filters is not None:
+        visits = episodes * memory.policy.slots.size
+        memory = memory._replace(filters=with_filter_room(memory.filters, visits))
     return memory
 
 

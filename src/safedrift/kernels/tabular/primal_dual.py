@@ -24,7 +24,12 @@ Multipliers (`Rules.dual`), with margin ε, both by the age of the policy:
     BISECTION     the smallest μ in [0, χ] whose response has V_g ≥ b + ε on the estimated model
 
 c and c' are scales of successive ages, 1 unless the step is to shrink: λ = c μ is then an
-unscaled multiplier. With MIRROR, ASCENT and no margin the numbers are PROPD-PPO's, bit for bit.
+unscaled multiplier.
+
+Rounds (`Rules.rounds`). Before each episode the first three may take further rounds on the same
+data: estimate the policy, step the multipliers, improve the policy.
+
+With MIRROR, ASCENT, no margin and no rounds the numbers are PROPD-PPO's, bit for bit.
 """
 
 from __future__ import annotations
@@ -38,6 +43,7 @@ from safedrift.kernels.elementary import exp_of, log_of
 from safedrift.kernels.stepping import first_state, next_state, observe
 from safedrift.kernels.tabular import propd_ppo as parts
 from safedrift.kernels.tabular import window as data
+from safedrift.kernels.tabular.adaptive_window import follow, keep_alarms
 from safedrift.kernels.tabular.memory import OBSERVED, OPTIMISTIC
 from safedrift.kernels.tabular.signed_values import estimate
 from safedrift.kernels.types import FloatArray, jit, jit_inline, jit_part, jit_source_inline
@@ -63,6 +69,7 @@ class Rules(NamedTuple):
     steps: int  # BISECTION
     margin: FloatArray  # (ages,) the last one stays
     scale: FloatArray  # (ages,) the last one stays
+    rounds: int  # MIRROR, MIXED, REGULARISED: further estimates and steps before each episode
 
 
 class Carried(NamedTuple):
@@ -123,6 +130,7 @@ def play(arrays, hyper, rules, memory, carried, schedule, inputs, buffer, out, t
             arrays.thresholds[m], states, actions, signals, hyper, rules, memory, carried
         )
         parts.keep(e, at_cap, signals, memory, out, trace)
+        keep_alarms(e, memory.filters, trace.alarm)
 
 
 @jit_source_inline
@@ -137,6 +145,9 @@ def begin_episode(
     if restarts:
         parts.restart_policy(memory)
         memory.clock.policy_age[0] = 0
+    if not plans:
+        for _ in range(rules.rounds):
+            take_round(thresholds, hyper, rules, memory, carried)
     due = memory.clock.episode[0] % rules.every == 0 or restarts or opens_window
     if plans and (due or carried.news[0]):
         plan(due and rules.dual == BISECTION, thresholds, hyper, rules, memory)
@@ -156,8 +167,18 @@ def end_episode(thresholds, states, actions, signals, hyper, rules, memory, carr
     at_cap = data.absorb(states, actions, signals, hyper, memory)
     if memory.episodes.states.shape[0] > 0:
         data.hold(states, actions, signals, memory.episodes)
+    follow(states, actions, signals, memory.filters, hyper, memory)
     parts.advance(memory.clock)
     return at_cap
+
+
+@jit_part
+def take_round(thresholds, hyper, rules, memory, carried):
+    """Estimate values of the policy, then a step of the multipliers and one of the policy."""
+    estimate(False, False, 1.0, rules.tau, rules.signs, hyper, memory)
+    see_estimates(hyper.dual_signal, memory)
+    dual_step(thresholds, hyper, rules, memory, carried)
+    improve(hyper, rules, memory)
 
 
 @jit_inline
@@ -259,15 +280,23 @@ def at_age(table, age):
 @jit_inline
 def set_dual_signal(signals, dual_signal, memory):
     """Keep what the dual step sees of V_g of this episode's policy."""
-    dual, v_start = memory.dual, memory.values.v_start
-    K = dual.mu.size
+    if dual_signal != OBSERVED:
+        see_estimates(dual_signal, memory)
+        return
+    signal = memory.dual.signal
+    for k in range(signal.size):
+        signal[k] = 0.0
+        for h in range(signals.shape[1]):
+            signal[k] += signals[1 + k, h]
+
+
+@jit_inline
+def see_estimates(dual_signal, memory):
+    """Let the dual step see the last estimates of V_g."""
+    signal, v_start = memory.dual.signal, memory.values.v_start
+    K = signal.size
     for k in range(K):
-        if dual_signal == OBSERVED:
-            dual.signal[k] = 0.0
-            for h in range(signals.shape[1]):
-                dual.signal[k] += signals[1 + k, h]
-        else:
-            dual.signal[k] = v_start[1 + k if dual_signal == OPTIMISTIC else 1 + K + k]
+        signal[k] = v_start[1 + k if dual_signal == OPTIMISTIC else 1 + K + k]
 
 
 @jit_inline

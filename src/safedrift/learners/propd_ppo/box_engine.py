@@ -147,7 +147,7 @@ class BoxEngine:
             _check.everywhere(name, array, inside, f"in {low} to {high}")
         return array
 
-    def begin(self, forget: Schedule) -> BoxPolicy:
+    def begin(self, forget: Schedule, thresholds: FloatArray) -> BoxPolicy:
         """Start the next episode and return its policy."""
         hyper, memory = self.hyperparameters, self.memory
         linear.begin(forget.opens_window[0], forget.restarts[0], hyper, memory)

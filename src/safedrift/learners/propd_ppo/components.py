@@ -27,9 +27,11 @@ __all__ = [
     "Evaluation",
     "LeastSquaresEvaluation",
     "MirrorStep",
+    "Settling",
 ]
 
 
+MOST_ROUNDS = 1000
 MOST = 1e6  # a step beyond this has no meaning, and its sums would leave the range of floats
 
 
@@ -75,6 +77,33 @@ class DualStep:
         _check.positive("chi", self.chi, infinite=True)
         _check.choice("dual_signal", self.dual_signal, tuple(DUAL_SIGNALS))
         _check.kind("lagged", self.lagged, bool)
+
+
+@dataclass(frozen=True)
+class Settling:
+    """What keeps policy and multipliers from swinging; not the paper's, and no theorem covers it.
+
+    Parameters
+    ----------
+    tau
+        Weight of the policy's entropy: π ← π^(1-ατ) exp(α Q) / Z.
+    proportional
+        Gain K_P: μ = clip(K_P (b - V_g) + η I, 0, χ), where I is the sum of b - V_g so far, kept
+        from falling below 0 and from growing at χ.
+    rounds
+        Estimates and steps on the same data before each episode, beside the one after it.
+    """
+
+    tau: float
+    proportional: float
+    rounds: int
+
+    def __post_init__(self) -> None:
+        for name in ("tau", "proportional"):
+            value = _check.real(name, getattr(self, name))
+            if not 0 <= value <= MOST:
+                _check.fail(name, f"in [0, {MOST:g}]", value)
+        _check.integer("rounds", self.rounds, lower=0, upper=MOST_ROUNDS)
 
 
 @dataclass(frozen=True, eq=False)

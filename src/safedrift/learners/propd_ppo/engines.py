@@ -7,7 +7,7 @@ hyperparameters and the memory of the compiled code and has the same few methods
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -28,12 +28,12 @@ from safedrift.kernels.tabular.memory import (
     PLAIN,
     Hyperparameters,
     Memory,
-    make_memory,
     with_room,
     with_views,
 )
 from safedrift.kernels.types import Features, LinearArrays, TableArrays
 from safedrift.knowledge import Sizes
+from safedrift.learners.forgetting import Forgetting, window_memory
 from safedrift.learners.policies import TabularPolicy
 from safedrift.learners.propd_ppo.components import linear_hyperparameters, table_hyperparameters
 from safedrift.learners.propd_ppo.parameters import Parameters
@@ -46,12 +46,15 @@ class Engine(Protocol):
     """The compiled half of the learner: an episode at a time, or a chunk."""
 
     hyperparameters: Any
-    memory: Any
+
+    @property
+    def memory(self) -> Any:
+        """What has been learnt: the arrays of the compiled code."""
 
     def reserve(self, episodes: int) -> None:
         """Make room for so many more episodes."""
 
-    def begin(self, forget: Schedule) -> PolicyLike:
+    def begin(self, forget: Schedule, thresholds: FloatArray) -> PolicyLike:
         """Start the next episode, after forgetting what row 0 of `forget` says."""
 
     def act(self, h: int, state: Any, u: float) -> int:
@@ -79,7 +82,12 @@ class TableEngine:
     plays_in = TableArrays
 
     def __init__(
-        self, sizes: Sizes, initial: FloatArray, parameters: Parameters, held: int, windows: int
+        self,
+        sizes: Sizes,
+        initial: FloatArray,
+        parameters: Parameters,
+        forgetting: Forgetting,
+        windows: int,
     ) -> None:
         self.sizes = sizes
         self.hyperparameters: Hyperparameters = table_hyperparameters(
@@ -91,7 +99,7 @@ class TableEngine:
             if values.shape != (sizes.H,):
                 _check.fail(f"bonus.{part}", f"of shape ({sizes.H},)", values)
         C = channels(sizes.K, self.hyperparameters.dual_signal)
-        self.memory: Memory = make_memory(*sizes[1:], C, initial, held)
+        self.memory: Memory = window_memory(forgetting, sizes, C, initial)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -101,7 +109,7 @@ class TableEngine:
         """Make room for so many more episodes."""
         self.memory = with_room(self.memory, episodes)
 
-    def begin(self, forget: Schedule) -> TabularPolicy:
+    def begin(self, forget: Schedule, thresholds: FloatArray) -> TabularPolicy:
         """Start the next episode and return its policy."""
         tabular.begin(
             forget.opens_window[0],
@@ -111,6 +119,10 @@ class TableEngine:
             self.hyperparameters,
             self.memory,
         )
+        return self.policy()
+
+    def policy(self) -> TabularPolicy:
+        """Return the policy of the episode, as a view."""
         table = self.memory.policy
         shape = (*table.slot_of.shape, table.pi.shape[1])
         return TabularPolicy(shape, table.slots, table.state, table.pi)
@@ -168,7 +180,7 @@ class LinearEngine:
     def reserve(self, episodes: int) -> None:
         """Nothing to do: the memory does not grow."""
 
-    def begin(self, forget: Schedule) -> TabularPolicy:
+    def begin(self, forget: Schedule, thresholds: FloatArray) -> TabularPolicy:
         """Start the next episode and return its policy."""
         hyper, memory = self.hyperparameters, self.memory
         linear.begin(forget.opens_window[0], forget.restarts[0], hyper, memory)
@@ -213,15 +225,13 @@ def by_state(q: FloatArray) -> FloatArray:
     return np.ascontiguousarray(q.swapaxes(-1, -2))
 
 
-_DERIVED = ("scratch", "pi_flat", "q_flat")  # computed again after restoring
+_LEFT_OUT = ("scratch", "pi_flat", "q_flat", "settings")  # computed again, or given
 
 
 def flatten(record: Any, prefix: str = "") -> dict[str, NDArray[Any]]:
     """Return the arrays of nested records by dotted names, scratch space and views left out."""
     found: dict[str, NDArray[Any]] = {}
-    for name, value in _parts(record).items():
-        if name in _DERIVED:
-            continue
+    for name, value in _parts(record):
         if isinstance(value, tuple):
             found |= flatten(value, f"{prefix}{name}.")
         else:
@@ -232,9 +242,7 @@ def flatten(record: Any, prefix: str = "") -> dict[str, NDArray[Any]]:
 def unflatten(record: Any, state: Mapping[str, NDArray[Any]], prefix: str = "") -> Any:
     """Return the record with the arrays of `state`, which `flatten` made of one like it."""
     changed: dict[str, Any] = {}
-    for name, value in _parts(record).items():
-        if name in _DERIVED:
-            continue
+    for name, value in _parts(record):
         key = prefix + name
         if isinstance(value, tuple):
             changed[name] = unflatten(value, state, f"{key}.")
@@ -246,16 +254,15 @@ def unflatten(record: Any, state: Mapping[str, NDArray[Any]], prefix: str = "") 
                 wanted = f"an array of {value.dtype} with {value.ndim} axes"
                 _check.fail(f"state[{key!r}]", wanted, f"{given.dtype} of shape {given.shape}")
             changed[name] = np.array(given, order="C")
-    if not hasattr(record, "_replace"):
-        return tuple(changed.values())
-    return record._replace(**changed)
+    return record._replace(**changed) if hasattr(record, "_fields") else tuple(changed.values())
 
 
-def _parts(record: Any) -> dict[str, Any]:
-    """Parts of a record by name; of a plain tuple, by number."""
-    if hasattr(record, "_asdict"):
-        return dict(record._asdict())
-    return {str(i): part for i, part in enumerate(record)}
+def _parts(record: Any) -> Iterator[tuple[str, Any]]:
+    """Names and values of a record, or of a plain tuple by number, that are to be stored."""
+    names = getattr(record, "_fields", map(str, range(len(record))))
+    for name, value in zip(names, record, strict=True):
+        if name not in _LEFT_OUT and value is not None:
+            yield name, value
 
 
 def check_windows(windows: int, **parts: tuple[FloatArray, tuple[int, ...]]) -> None:

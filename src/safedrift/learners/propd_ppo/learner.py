@@ -34,15 +34,24 @@ from safedrift.kernels.records import (
     make_trace,
 )
 from safedrift.kernels.types import Features
-from safedrift.knowledge import Budgets, Dimensions, Knowledge, Sizes
+from safedrift.knowledge import Budgets, Dimensions, Knowledge, Sizes, Slater
 from safedrift.learners import files
-from safedrift.learners.forgetting import Forgetting, Never, Periodic, record
+from safedrift.learners.forgetting import (
+    Adaptive,
+    Forgetting,
+    Never,
+    Periodic,
+    alarmed,
+    record,
+    shown_alarms,
+)
 from safedrift.learners.generators import generator_state, restore_generator
 from safedrift.learners.policies import Lease
 from safedrift.learners.propd_ppo.box_engine import BoxEngine, BoxMaps
 from safedrift.learners.propd_ppo.engines import Engine, LinearEngine, TableEngine
 from safedrift.learners.propd_ppo.notes import notes_on
 from safedrift.learners.propd_ppo.parameters import Parameters, window_count
+from safedrift.learners.propd_ppo.settling_engine import SettlingEngine
 from safedrift.learners.propd_ppo.tuning import tune
 from safedrift.learners.protocol import PolicyLike, Problem, Trajectory, checked_thresholds
 
@@ -61,7 +70,8 @@ class PROPDPPO:
         learner uses the shares of the first states it has seen.
     parameters : Parameters
         From `tune` or one of `theorem1` to `theorem4`.
-    knowledge : Slater or LocalBudgets
+    knowledge : Slater, LocalBudgets or None
+        None: nothing is known. The parameters then have a `Settling`.
     seed : int or SeedSequence
         Of the actions drawn by `act` without a uniform.
     features : Features, optional
@@ -90,7 +100,7 @@ class PROPDPPO:
         sizes: Sizes,
         initial: ArrayLike | None,
         parameters: Parameters,
-        knowledge: Knowledge,
+        knowledge: Knowledge | None,
         seed: int | np.random.SeedSequence = 0,
         *,
         features: Features | None = None,
@@ -126,10 +136,17 @@ class PROPDPPO:
         windows = window_count(sizes, own.W) if self.forgetting == own else 1
         start = np.full(sizes.S, 1 / sizes.S) if self.initial is None else self.initial
         self.engine: Engine
+        if (knowledge is None) != (parameters.settling is not None):
+            _check.fail(
+                "knowledge", "None if and only if the parameters have a Settling", knowledge
+            )
+        if knowledge is None and features is not None:
+            _check.fail("features", "None where nothing is told", "features")
         if features is None:
-            held = self.forgetting.held
-            held = held if sizes.M is None else min(held, sizes.M)
-            self.engine = TableEngine(sizes, start, parameters, held, windows)
+            table = TableEngine(sizes, start, parameters, self.forgetting, windows)
+            self.engine = table
+            if parameters.settling is not None:
+                self.engine = SettlingEngine(table, parameters.dual, parameters.settling)
         elif box is None:
             self.engine = LinearEngine(sizes, start, parameters, windows, features)
         else:
@@ -143,7 +160,7 @@ class PROPDPPO:
     def for_problem(
         cls,
         world: Problem,
-        knowledge: Knowledge,
+        knowledge: Knowledge | None,
         *,
         mode: str = "practical",
         budgets: Budgets | None = None,
@@ -162,19 +179,24 @@ class PROPDPPO:
         Parameters
         ----------
         knowledge
-            `Slater(gamma)` or `LocalBudgets(...)`.
+            `Slater(gamma)`, `LocalBudgets(...)`, or None: nothing is told, neither budgets nor a
+            gap nor M. The learner is then not the paper's: data are forgotten adaptively, and
+            policy and multipliers settle (`learners.propd_ppo.told_nothing`). Counts only.
         mode
             "printed", "repaired" or "practical"; see `learners.propd_ppo.parameters`.
         budgets
             Total variation budgets, needed by the first two modes.
         world
-            Also a `ProblemSpec`. Where its M is None, give `forgetting`, or W and L.
+            Also a `ProblemSpec`. Where its M is None, give `forgetting`, or W and L, unless nothing
+            is told.
         noisy
             Whether observed rewards and utilities are random around their means.
         forgetting
-            By default the paper's periodic restarts.
+            By default the paper's periodic restarts, or `Adaptive` where nothing is told.
         **overrides
-            alpha, L, eta, xi, chi, lagged, dual_signal, W, lam, bonus_scale; results record them.
+            alpha, L, eta, xi, chi, lagged, dual_signal, W, lam, bonus_scale; where nothing is told
+            alpha, tau, eta, proportional, chi, rounds, dual_signal, lam, bonus_scale. Results
+            record them.
         """
         for name in (*Sizes._fields, "initial"):
             if not hasattr(world, name):
@@ -187,7 +209,9 @@ class PROPDPPO:
         dimensions = None
         if features is not None:
             dimensions = Dimensions(*(getattr(world, name) for name in ("d1", "d2", "bound")))
-        if sizes.M is None and forgetting is not None:
+        if knowledge is None:
+            forgetting = Adaptive() if forgetting is None else forgetting
+        elif sizes.M is None and forgetting is not None:
             # The window's own lengths; where it has none, nothing depends on these.
             lengths = {name: getattr(forgetting, name, None) or 1 for name in ("W", "L")}
             overrides = lengths | overrides
@@ -250,8 +274,9 @@ class PROPDPPO:
         self.reserve(1)
         self._thresholds = wanted
         forget = self.forgetting.schedule(self.episode, 1)
-        self._last = (bool(forget.restarts[0]), bool(forget.opens_window[0]), 0.0)
-        policy = self.engine.begin(forget)
+        opens = bool(forget.opens_window[0]) or alarmed(self.memory)
+        self._last = (bool(forget.restarts[0]), opens, 0.0)
+        policy = self.engine.begin(forget, wanted)
         self._lease = getattr(policy, "lease", self._lease)
         return policy
 
@@ -312,6 +337,8 @@ class PROPDPPO:
         self._lease.end()
         self.reserve(B)
         schedule = self.forgetting.schedule(self.episode, B)
+        opens = schedule.opens_window.copy()
+        opens[0] |= alarmed(self.memory)
         trace = make_trace(B, K, C)
         log = make_log(0, C, H, S, A, K) if log is None else log
         self.engine.play(  # type: ignore[attr-defined]
@@ -326,7 +353,8 @@ class PROPDPPO:
             log,
         )
         log.v_start[:] = trace.v_start[: len(log.v_start)]
-        restarts, opens = schedule.restarts, schedule.opens_window
+        restarts = schedule.restarts
+        opens[1:] |= trace.alarm[:-1].any(axis=1)
         self._last = (bool(restarts[-1]), bool(opens[-1]), float(trace.at_cap[-1]))
         return {
             "mu": trace.mu,
@@ -335,6 +363,7 @@ class PROPDPPO:
             "policy_restart": restarts,
             "window_restart": opens,
             "at_cap": trace.at_cap,
+            **shown_alarms(self.memory, trace.alarm),
         }
 
     def reserve(self, episodes: int) -> None:
@@ -373,7 +402,11 @@ class PROPDPPO:
         return self.engine.q()
 
     def trace(self) -> dict[str, Any]:
-        """Return multipliers, estimates, restarts and the share of estimates at their cap."""
+        """Return multipliers, estimates, restarts and the share of estimates at their cap.
+
+        With `Adaptive`, "alarm" (2+K,) says for transitions, reward and utilities whether this
+        episode raised one, and "window_restart" whether the one before did.
+        """
         estimates = self.estimates
         restart, opened, at_cap = self._last
         return {
@@ -383,14 +416,14 @@ class PROPDPPO:
             "policy_restart": restart,
             "window_restart": opened,
             "at_cap": at_cap,
+            **shown_alarms(self.memory),
         }
 
     def settings(self) -> dict[str, Any]:
         """Return parameters, knowledge and forgetting as plain data."""
-        gamma = getattr(self.knowledge, "gamma", None)
-        knowledge = {"name": self.knowledge.name} | ({} if gamma is None else {"gamma": gamma})
+        told, knowledge = _told(self.knowledge)
         return {
-            "told": ["Slater gap" if gamma is not None else "local budgets"],
+            "told": told,
             "parameters": self.parameters.record(),
             "knowledge": knowledge,
             "forgetting": record(self.forgetting),
@@ -444,6 +477,15 @@ class PROPDPPO:
     def load(self, file: str | os.PathLike[str]) -> PROPDPPO:
         """Continue from a file of a learner with the same settings (`files.load`)."""
         return files.load(self, file)
+
+
+def _told(knowledge: Knowledge | None) -> tuple[list[str], dict[str, Any]]:
+    """What a learner is told, in words and as plain data."""
+    if knowledge is None:
+        return [], {"name": "none"}
+    if isinstance(knowledge, Slater):
+        return ["Slater gap"], {"name": knowledge.name, "gamma": knowledge.gamma}
+    return ["local budgets"], {"name": knowledge.name}
 
 
 def _same(one: Features | None, other: Features | None) -> bool:

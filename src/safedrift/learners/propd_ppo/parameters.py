@@ -11,7 +11,7 @@ repaired
 practical
     Starts from `repaired` and replaces worst-case constants by measured ones (E9, E14). No theorem
     covers it, and it does not use local budgets. It is the preset that learns at the episode counts
-    people have.
+    people have. Where nothing is known, not even a Slater gap, `told_nothing` has its constants.
 
 `tabular_theorems` has Theorems 3 and 4, `linear_theorems` Theorems 1 and 2, and `tuning` chooses
 between them.
@@ -36,6 +36,7 @@ from safedrift.learners.propd_ppo.components import (
     Evaluation,
     LeastSquaresEvaluation,
     MirrorStep,
+    Settling,
     plain,
 )
 
@@ -70,10 +71,20 @@ class Parameters:
     noisy: bool = False
     budgets: Budgets | None = None
     remarks: tuple[str, ...] = ()
+    settling: Settling | None = None  # of a learner that is told nothing
+
+    def __post_init__(self) -> None:
+        if self.settling is None:
+            return
+        if self.improvement.alpha * self.settling.tau > 1:
+            _check.fail("tau", "at most 1/alpha", self.settling.tau)
+        if self.dual.dual_signal == "observed":
+            wanted = "'optimistic' or 'plain' with knowledge=None, whose rounds need an estimate"
+            _check.fail("dual_signal", wanted, "'observed'")
 
     def record(self) -> dict[str, Any]:
         """Return everything as plain data, for the manifest of a result."""
-        return {
+        found = {
             "source": self.source,
             "mode": self.mode,
             "overrides": dict(self.overrides),
@@ -84,6 +95,7 @@ class Parameters:
             "evaluation": plain(self.evaluation),
             "remarks": list(self.remarks),
         }
+        return found if self.settling is None else found | {"settling": plain(self.settling)}
 
     @classmethod
     def from_record(cls, data: dict[str, Any], sizes: Sizes) -> Parameters:
@@ -98,6 +110,7 @@ class Parameters:
             noisy=data["noisy"],
             budgets=None if data["budgets"] is None else Budgets(**data["budgets"]),
             remarks=tuple(data["remarks"]),
+            settling=Settling(**data["settling"]) if "settling" in data else None,
         )
 
 

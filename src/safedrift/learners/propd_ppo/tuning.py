@@ -1,7 +1,7 @@
 """Choose the theorem that fits, compute its parameters, apply what is changed by hand.
 
-Slater(gamma)   LocalBudgets(...)
-counts           Theorem 4       Theorem 3
+                 Slater(gamma)   LocalBudgets(...)   None
+counts           Theorem 4       Theorem 3           `told_nothing`, no theorem
 known features   Theorem 2       Theorem 1
 """
 
@@ -15,17 +15,21 @@ from safedrift.knowledge import Budgets, Dimensions, Knowledge, LocalBudgets, Si
 from safedrift.learners.propd_ppo.components import MOST
 from safedrift.learners.propd_ppo.linear_remarks import remarks
 from safedrift.learners.propd_ppo.linear_theorems import theorem1, theorem2
-from safedrift.learners.propd_ppo.parameters import MODES, Parameters
+from safedrift.learners.propd_ppo.parameters import MODES, Parameters, check_common
 from safedrift.learners.propd_ppo.tabular_theorems import check_rho, theorem3, theorem4
+from safedrift.learners.propd_ppo.told_nothing import told_nothing
 
-__all__ = ["OVERRIDES", "tune"]
+__all__ = ["OVERRIDES", "TOLD_NOTHING", "tune"]
 
 OVERRIDES = ("alpha", "L", "eta", "xi", "chi", "lagged", "dual_signal", "W", "lam", "bonus_scale")
+TOLD_NOTHING = ("alpha", "tau", "eta", "proportional", "chi", "rounds", "dual_signal", "lam",
+                "bonus_scale")  # fmt: skip
+"""What can be changed by hand, and what where nothing is told."""
 
 
 def tune(
     sizes: Sizes,
-    knowledge: Knowledge,
+    knowledge: Knowledge | None,
     budgets: Budgets | None = None,
     *,
     dimensions: Dimensions | None = None,
@@ -42,16 +46,26 @@ def tune(
     dimensions
         Of the features, for the linear-kernel setting (Theorems 1 and 2); None is the tabular one.
     sizes
-        M may be None in mode "practical" if W and L are among the overrides.
+        M may be None in mode "practical" if W and L are among the overrides or nothing is told.
+    knowledge
+        None tells nothing: mode "practical", counts.
     overrides
         Any of alpha, L, eta, xi, chi, lagged, dual_signal, W, lam, and bonus_scale (a factor on the
-        bonus). They are recorded.
+        bonus); where nothing is told, of alpha, tau, eta, proportional, chi, rounds, dual_signal,
+        lam and bonus_scale. They are recorded.
     """
     _check.choice("mode", mode, MODES)
     overrides = {} if overrides is None else dict(_check.kind("overrides", overrides, dict))
-    _check_overrides(overrides)
-    _check.kind("knowledge", knowledge, (Slater, LocalBudgets))
+    _check_overrides(overrides, OVERRIDES if knowledge is not None else TOLD_NOTHING)
     check_rho(rho)
+    if knowledge is None:
+        if mode != "practical":
+            _check.fail("knowledge", f"Slater(...) or LocalBudgets(...) in mode {mode!r}", None)
+        if dimensions is not None:
+            _check.fail("knowledge", "Slater(...) or LocalBudgets(...) with known features", None)
+        check_common(sizes, mode, p, noisy)
+        return _override(told_nothing(sizes, noisy=noisy, lam=overrides.get("lam")), overrides)
+    _check.kind("knowledge", knowledge, (Slater, LocalBudgets))
     if budgets is not None:
         _check.kind("budgets", budgets, Budgets)
     if mode != "practical" and budgets is None:
@@ -86,9 +100,9 @@ def _for_ever(sizes: Sizes, mode: str, overrides: dict[str, Any]) -> Sizes:
     return sizes._replace(M=int(overrides["W"]))
 
 
-def _check_overrides(overrides: dict[str, Any]) -> None:
+def _check_overrides(overrides: dict[str, Any], allowed: tuple[str, ...]) -> None:
     for name, value in overrides.items():
-        _check.choice("override", name, OVERRIDES)
+        _check.choice("override", name, allowed)
         if name in ("L", "W"):
             _check.integer(name, value)
         if name == "bonus_scale" and not 0 <= _check.real(name, value) <= MOST:
@@ -101,6 +115,8 @@ def _override(found: Parameters, overrides: dict[str, Any]) -> Parameters:
         "dual": found.dual,
         "evaluation": found.evaluation,
     }
+    if found.settling is not None:
+        parts["settling"] = found.settling
     if "bonus_scale" in overrides:
         parts["evaluation"] = found.evaluation.scaled(overrides["bonus_scale"])
     for name, part in parts.items():

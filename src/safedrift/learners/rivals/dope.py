@@ -73,7 +73,7 @@ def build(
     safe_utility : array (K,)
         Utilities of the safe policy, above the thresholds.
     forgetting, window
-        As in `forgetting.named_forgetting`.
+        As in `forgetting.named_forgetting`, but not "adaptive".
     replan_every
         Episodes between two plans, or "doubling": when a count has doubled since the last one.
     constants
@@ -124,6 +124,7 @@ def build(
         logs = (float(log(2 * S * A * H * M / DELTA)), 2 * float(log(6 * S * A * H * M / DELTA)))
     else:
         logs = (PRACTICAL_L, PRACTICAL_L)
+    _check.choice("forgetting", forgetting, ("never", "periodic", "sliding", "discounted"))
     rule = named_forgetting(forgetting, window, setup.sizes.M)
     capped = constants == "practical"
     return CheckedLearner(DOPE(setup, policy, utility, rule, replan_every, logs, capped), seed)

@@ -1,6 +1,7 @@
 """Planning on the estimated model: count, estimate, solve the constrained problem, play, repeat.
 
-    every `replan_every` episodes (and 1, 2, 4, ... episodes after a restart, where that is sooner):
+    every `replan_every` episodes (and 1, 2, 4, ... episodes after a restart, where that is sooner,
+    and at once after an alarm, where the forgetting is `Adaptive`):
         P̂, r̂, ĝ ← shares and means of the window's data, changed by a rule of the learner's own
         π ← the constrained optimum of (P̂, r̂, ĝ, b), exact to rounding (`safedrift.planning`)
 
@@ -28,13 +29,18 @@ from safedrift.kernels.tabular.memory import (
     OPTIMISTIC,
     Hyperparameters,
     Memory,
-    make_memory,
     with_room,
     with_views,
 )
 from safedrift.kernels.types import TableArrays, WeightPath
 from safedrift.learners.checked import Setup, own_generator
-from safedrift.learners.forgetting import Forgetting, record
+from safedrift.learners.forgetting import (
+    Forgetting,
+    alarmed,
+    record,
+    shown_alarms,
+    window_memory,
+)
 from safedrift.learners.generators import generator_state, restore_generator
 from safedrift.learners.policies import TabularPolicy
 from safedrift.learners.propd_ppo.engines import flatten, unflatten
@@ -87,10 +93,8 @@ class Planner:
         self.replan_every = _check.integer("replan_every", replan_every)
         self._settings = settings
         self._generator = own_generator(seed, 0)
-        M, H, S, A, K = setup.sizes
-        self.memory: Memory = make_memory(
-            H, S, A, K, 1 + K, setup.initial, min(forgetting.held, M or forgetting.held)
-        )
+        _, H, _, _, K = setup.sizes
+        self.memory: Memory = window_memory(forgetting, setup.sizes, 1 + K, setup.initial)
         self._hyper = _no_bonus(H, K)
         self._planned = _Planned(np.zeros(K), np.zeros(1 + K), True)
         self._last = (False, False, False)  # policy restart, window restart, replanned
@@ -131,10 +135,10 @@ class Planner:
         estimated.begin(
             opens, schedule.drops[e], schedule.discount[e], restarts, self._hyper, self.memory
         )
-        due = _due(int(self.memory.clock.policy_age[0]), self.replan_every)
+        due = _due(int(self.memory.clock.policy_age[0]), self.replan_every) or alarmed(self.memory)
         if due:
             self._replan(thresholds)
-        self._last = (bool(restarts), bool(opens), due)
+        self._last = (bool(restarts), bool(opens) or alarmed(self.memory), due)
 
     def act(self, h: int, s: int, u: float) -> int:
         """Draw an action with the uniform u."""
@@ -155,6 +159,9 @@ class Planner:
         self.memory = with_room(self.memory, B)
         schedule = self.forgetting.schedule(self.episode, B)
         trace = _empty_trace(B, K)
+        alarms = np.zeros((B, 2 + K), bool)
+        opens = schedule.opens_window.copy()
+        opens[0] |= alarmed(self.memory)
         buffer = make_episode_buffer(H, K)
         first = written = 0
         while first < B:
@@ -164,8 +171,7 @@ class Planner:
             stops = np.flatnonzero(schedule.restarts[first + 1 : end])
             end = first + 1 + int(stops[0]) if stops.size else end
             part = slice(first, end)
-            measured = int(inputs.measured[part].sum())
-            estimated.play(
+            played = estimated.play(
                 arrays,
                 self._hyper,
                 self.memory,
@@ -178,20 +184,24 @@ class Planner:
                     inputs.measured[part],
                 ),
                 buffer,
-                ChunkOutput(out.policies[written : written + measured], out.returns[part]),
+                ChunkOutput(out.policies[written:], out.returns[part]),
+                alarms[part],
             )
+            part = slice(first, first + played)
             for name, value in self._plan_trace().items():
                 trace[name][part] = value
             trace["replanned"][first] = self._last[2]
-            first, written = end, written + measured
+            written += int(inputs.measured[part].sum())
+            first += played
         trace["policy_restart"][:] = schedule.restarts
-        trace["window_restart"][:] = schedule.opens_window
+        opens[1:] |= alarms[:-1].any(axis=1)
+        trace["window_restart"][:] = opens
         self._last = (
             bool(schedule.restarts[-1]),
-            bool(schedule.opens_window[-1]),
+            bool(opens[-1]),
             bool(trace["replanned"][-1]),
         )
-        return trace
+        return trace | shown_alarms(self.memory, alarms)
 
     # ------------------------------------------------------------ planning
 
@@ -227,7 +237,7 @@ class Planner:
         """
         restart, opened, replanned = self._last
         flags = {"policy_restart": restart, "window_restart": opened, "replanned": replanned}
-        return self._plan_trace() | flags
+        return self._plan_trace() | flags | shown_alarms(self.memory)
 
     def settings(self) -> dict[str, Any]:
         """Return everything that was chosen, as plain data."""

@@ -31,15 +31,16 @@ from safedrift._check import FloatArray
 from safedrift.kernels.elementary import log
 from safedrift.kernels.records import ChunkInput, ChunkOutput, make_episode_buffer, make_trace
 from safedrift.kernels.tabular import primal_dual as kernel
-from safedrift.kernels.tabular.memory import PLAIN, make_memory, with_room, with_views
+from safedrift.kernels.tabular.memory import PLAIN, with_room, with_views
 from safedrift.kernels.tabular.primal_dual import Carried, Rules
 from safedrift.kernels.tabular.propd_ppo import draw
 from safedrift.kernels.types import TableArrays
 from safedrift.knowledge import Sizes, Slater
 from safedrift.learners.checked import CheckedLearner, Setup, tabular_setup
-from safedrift.learners.forgetting import Forgetting, record
+from safedrift.learners.forgetting import Forgetting, record, shown_alarms, window_memory
 from safedrift.learners.policies import TabularPolicy
 from safedrift.learners.propd_ppo.components import (
+    MOST_ROUNDS,
     BernsteinBonus,
     CountBonus,
     CountEvaluation,
@@ -109,6 +110,9 @@ class Design:
         prints it.
     margin, scale : array (ages,)
         Added to the thresholds, and unit of the multipliers, by episodes since the last restart.
+    rounds
+        Further estimates and steps on the same data before each episode; only with policies that
+        are improved step by step and multipliers that see an estimate.
     """
 
     policy: str
@@ -132,6 +136,7 @@ class Design:
     steps: int = 0
     margin: FloatArray = field(default_factory=_ZERO.copy)
     scale: FloatArray = field(default_factory=_ONE.copy)
+    rounds: int = 0
 
     def __post_init__(self) -> None:
         _check.choice("policy", self.policy, tuple(POLICIES))
@@ -142,6 +147,13 @@ class Design:
         _check.integer("replan_every", self.replan_every)
         _check.integer("steps", self.steps, lower=0, upper=200)
         _check.positive("kappa", self.kappa)
+        if _check.integer("rounds", self.rounds, lower=0, upper=MOST_ROUNDS) > 0:
+            if self.policy in ("greedy", "softmax"):
+                _check.fail("rounds", f"0 with policy {self.policy!r}, which plans", self.rounds)
+            if self.dual_signal == "observed":
+                _check.fail(
+                    "rounds", "0 with dual_signal 'observed': it is no estimate", self.rounds
+                )
         if self.policy == "mixed":
             _check.positive("theta", self.theta, upper=1.0)
         if self.multiplier == "bisection":
@@ -178,6 +190,7 @@ class Design:
             steps=int(self.steps),
             margin=np.array(self.margin, float),
             scale=np.array(self.scale, float),
+            rounds=int(self.rounds),
         )
 
     def hyperparameters(self, H: int, K: int) -> Any:
@@ -222,15 +235,15 @@ class PrimalDual:
         told: tuple[str, ...] = (),
         constants: str = "practical",
     ) -> None:
-        M, H, S, A, K = setup.sizes
+        _, H, _, _, K = setup.sizes
         if design.multiplier == "bisection" and K > 1:
             _check.fail("K", "1 (bisection searches the multiplier of one constraint)", K)
         self.name, self.setup, self.design, self.forgetting = name, setup, design, forgetting
         self.told, self.constants = told, constants
         self.hyperparameters = design.hyperparameters(H, K)
         self.rules = design.rules(K)
-        held = forgetting.held if M is None else min(forgetting.held, M)
-        self.memory = make_memory(H, S, A, K, self.rules.signs.size, setup.initial, held)
+        C = self.rules.signs.size
+        self.memory = window_memory(forgetting, setup.sizes, C, setup.initial)
         none = np.zeros(K)
         self.carried = Carried(none.copy(), none.copy(), none.copy(), np.zeros(1, bool))
         self._at_cap = 0.0
@@ -317,6 +330,7 @@ class PrimalDual:
             "estimated_reward": trace.v_start[:, 0],
             "estimated_utility": trace.v_start[:, 1 : 1 + K],
             "at_cap": trace.at_cap,
+            **shown_alarms(self.memory, trace.alarm),
         }
 
     def trace(self) -> dict[str, Any]:
@@ -327,6 +341,7 @@ class PrimalDual:
             "estimated_reward": v_start[0],
             "estimated_utility": v_start[1 : 1 + K].copy(),
             "at_cap": self._at_cap,
+            **shown_alarms(self.memory),
         }
 
     def settings(self) -> dict[str, Any]:

@@ -6,6 +6,10 @@
 
 `safedrift.PROPDPPO` is the learner; `learners.propd_ppo.parameters` has its constants. It knows the
 Slater gap: `gamma` has to be given.
+
+With knowledge=None it is told nothing and is not the paper's any more: policy and multipliers are
+damped and take several steps per episode, and data are forgotten when filters say so
+(`learners.propd_ppo.told_nothing`). No theorem covers that.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ def build(
     world: Problem,
     *,
     gamma: float | None = None,
-    knowledge: str = "slater",
+    knowledge: str | None = "slater",
     mode: str = "practical",
     forgetting: str | None = None,
     window: int | None = None,
@@ -45,23 +49,29 @@ def build(
     gamma
         Slater gap.
     knowledge
-        "slater". Local budgets are forecasts of the drift: `PROPDPPO.for_problem` takes them.
+        "slater", or None: told nothing. Local budgets are forecasts of the drift:
+        `PROPDPPO.for_problem` takes them.
     mode
         "practical"; the others need variation budgets: `PROPDPPO.for_problem` takes them.
     forgetting, window
-        As in `learners.forgetting.named_forgetting`; by default the paper's restarts.
+        As in `learners.forgetting.named_forgetting`; by default the paper's restarts, or
+        "adaptive" where nothing is told.
     alpha, eta
         Step sizes instead of the mode's.
     noisy
         Whether observed rewards and utilities are random around their means.
     """
-    _check.choice("knowledge", knowledge, ("slater",))
+    if knowledge is not None:
+        _check.choice("knowledge", knowledge, ("slater",))
     _check.choice("mode", mode, ("practical",))
-    if gamma is None:
+    if knowledge is None and gamma is not None:
+        _check.fail("gamma", "None with knowledge=None", gamma)
+    if knowledge is not None and gamma is None:
         raise TypeError("gamma must be given: propd-ppo knows the Slater gap; got None")
     kept = None if forgetting is None else named_forgetting(forgetting, window, world.M)
     steps: dict[str, Any] = {} if alpha is None else {"alpha": alpha}
     steps |= {} if eta is None else {"eta": eta}
+    known = None if gamma is None else Slater(gamma)
     return PROPDPPO.for_problem(
-        world, Slater(gamma), mode=mode, noisy=noisy, seed=seed, forgetting=kept, **steps
+        world, known, mode=mode, noisy=noisy, seed=seed, forgetting=kept, **steps
     )
