@@ -218,6 +218,16 @@ def twin_of(world, options):
     return twin.Filters(*sizes, rates, POOLING, options["false_alarm_rate"])
 
 
+def learn_both(learner, slow, episode, signals):
+    """Let both learn from the episode in progress; whether planning is concerned."""
+    know = learner.algorithm.memory.know
+    heaviest = [int(e.weight.argmax()) % len(POOLING) for e in (know.moves, *know.signals)]
+    learner.end_episode(episode)
+    wrong = slow.learn(episode.states, episode.actions, signals, heaviest)
+    assert learner.trace()["alarm"] == wrong
+    return wrong
+
+
 def compared(world, options, noisy=False, change=None, seed=0, every=1):
     """Play a world, compare at each plan and every so many episodes; returns what happened.
 
@@ -241,11 +251,7 @@ def compared(world, options, noisy=False, change=None, seed=0, every=1):
         if change is not None:
             signals = change(m, signals)
             episode = sd.Trajectory(episode.states, episode.actions, signals[0], signals[1:])
-        know = learner.algorithm.memory.know
-        heaviest = [int(e.weight.argmax()) % len(POOLING) for e in (know.moves, *know.signals)]
-        learner.end_episode(episode)
-        wrong = slow.learn(episode.states, episode.actions, signals, heaviest)
-        assert learner.trace()["alarm"] == wrong
+        wrong = learn_both(learner, slow, episode, signals)
         credit = min(credit + 0.1, 15.0)
         if wrong and credit >= 1.0 and asked > m + 1:
             credit, asked = credit - 1.0, m + 1
@@ -316,3 +322,22 @@ def test_thresholds_that_no_policy_reaches(caution):
     found = compared(world, OPTIONS | {"caution": caution, "replan_every": 1}, every=10)
     assert (~found.feasible).any()
     assert found.feasible.any()
+
+
+def test_rare_pairs_are_doubted_as_much_as_the_faster_filter_doubts_them():
+    """A pair that is visited every 100 episodes, while another one changes by little."""
+    spec = sd.ProblemSpec(H=2, S=2, A=2, initial=0)
+    learner = sd.learners.make("adaptive-planner", spec, **(OPTIONS | {"replan_every": 500}))
+    slow = twin_of(spec, OPTIONS)
+    rng, signals = np.random.default_rng(3), np.array([[1.0, 1.0], [0.0, 1.0]])
+    for m in range(1600):
+        learner.begin_episode([0.5])
+        rare = m % 100 == 50
+        after = (m // 100) % 2 if rare else int(rng.random() < (0.5 if m < 1200 else 0.9))
+        episode = sd.Trajectory([0, after], [int(rare), 0], signals[0], signals[1:])
+        before = slow.alarms[0].sum()
+        learn_both(learner, slow, episode, signals)
+        if m % 100 == 0 or slow.alarms[0].sum() > before:
+            compare_knowledge(learner.algorithm.memory, slow)
+            compare_events(learner.events(), slow)
+    assert slow.alarms[0].sum() > 0
