@@ -237,14 +237,6 @@ def test_thresholds_out_of_reach():
         np.testing.assert_allclose(columns["policies"].sum(axis=-1), 1.0)
 
 
-def test_three_constraints():
-    world = drifting(60, 7, K=3, switches=1)
-    learner = made(world)
-    *_, (policy, trace) = play(world, learner, 0, 60)
-    assert trace["mu"].shape == trace["estimated_utility"].shape == (3,)
-    np.testing.assert_allclose(policy.sum(axis=-1), 1.0)
-
-
 # ---------------------------------------------------------------- memory
 
 

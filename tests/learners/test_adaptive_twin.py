@@ -89,7 +89,8 @@ def compare_events(events, slow):
     """Same alarms; the pair named is one of those with the largest difference."""
     assert len(events) == len(slow.events)
     for found, expected in zip(events, slow.events, strict=True):
-        name = ("transition", "reward", "utility 0", "utility 1")[expected.quantity]
+        q = expected.quantity
+        name = f"utility {q - 2}" if q > 1 else ("transition", "reward")[q]
         assert (found.episode, found.quantity) == (expected.episode, name)
         assert found.alarms == expected.alarms
         largest = max(abs(after - before) for *_, before, after in expected.candidates)
@@ -238,6 +239,7 @@ def compared(world, options, noisy=False, change=None, seed=0, every=1):
     rng, stepper = np.random.default_rng(seed), stepper_for(world, noisy=noisy)
     draws = uniforms_per_episode(world.H, world.K, stepper.next_draws)
     plans, feasible, credit, asked = 0, [], 1.0, 1
+    close(learner.algorithm.numbers.limits, slow.limits, "limits of alarms", 1e-12)
     for m in range(world.M):
         before = snapshot(learner.algorithm.memory)
         due = m >= asked
@@ -284,6 +286,12 @@ def test_signals_of_two_values(K):
     assert found.slow.binary == [True] * (1 + K)
     assert found.slow.alarms[0].sum() > 0
     assert found.slow.alarms[1:].sum() > 0
+
+
+def test_three_constraints():
+    found = compared(drifting(70, 7, K=3, switches=1), OPTIONS, every=5)
+    assert found.plans > 10
+    assert found.slow.alarms[2:].sum() > 0
 
 
 def test_continuous_noise():
