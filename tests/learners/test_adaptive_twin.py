@@ -349,3 +349,19 @@ def test_rare_pairs_are_doubted_as_much_as_the_faster_filter_doubts_them():
             compare_knowledge(learner.algorithm.memory, slow)
             compare_events(learner.events(), slow)
     assert slow.alarms[0].sum() > 0
+
+
+def test_limits_that_only_long_runs_reach():
+    """Sure moves: α falls to its least value; the mean of all observations forgets old ones."""
+    H, S = 10, 3
+    spec = sd.ProblemSpec(H=H, S=S, A=2, initial=0)
+    learner = sd.learners.make("adaptive-planner", spec, **(OPTIONS | {"replan_every": 2000}))
+    slow, rng = twin_of(spec, OPTIONS), np.random.default_rng(4)
+    for _ in range(1050):
+        learner.begin_episode([1.0])
+        signals = (rng.random((2, H)) < 0.3).astype(float)
+        episode = sd.Trajectory(np.arange(H) % S, np.zeros(H, int), signals[0], signals[1:])
+        learn_both(learner, slow, episode, signals)
+    compare_knowledge(learner.algorithm.memory, slow)
+    assert slow.seen > 10_000
+    assert slow.experts[0].v.min() == pytest.approx(0.05 / S)
