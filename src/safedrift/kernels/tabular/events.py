@@ -83,14 +83,19 @@ def open_event(events, quantity, m):
             events.table[row, column] = 0.0
         events.table[row, EPISODE] = m
         events.table[row, QUANTITY] = quantity
+        events.table[row, STEP] = -1.0  # no pair yet
     events.table[row, ALARMS] += 1.0
     return row
 
 
 @jit_part
 def keep_larger(event, pair, S, A, successor, before, after):
-    """Write a pair and its estimates, if they differ more than those that stand there."""
-    if abs(after - before) > abs(event[AFTER] - event[BEFORE]):
+    """Write a pair and its estimates, if they differ more than those that stand there.
+
+    The first pair is written in any case: filters that pool may disagree where all estimates of
+    single pairs agree.
+    """
+    if event[STEP] < 0.0 or abs(after - before) > abs(event[AFTER] - event[BEFORE]):
         event[STEP] = pair // (S * A)
         event[STATE] = pair // A % S
         event[ACTION] = pair % A

@@ -1,0 +1,459 @@
+"""A slow twin of the adaptive planner: dictionaries of pairs, every loss a logarithm of its own.
+
+Shares nothing with the compiled code: no cells, edges, scaled counts or products of probabilities.
+`Filters` learns from episodes, `model_of` writes the model to plan on as dense arrays, `optimum`
+solves it as a linear program, `evaluation` gives values of a policy in it.
+
+As long as every pair (s, a) was seen at one step only, an expert that pools everything predicts
+what the one that pools nothing does: weights are equal, and rounding says which is the heaviest.
+So `learn` and `model_of` are told how such ties were broken, and check that they were ties.
+"""
+
+from types import SimpleNamespace as Record
+
+import numpy as np
+from scipy.optimize import linprog
+
+SHARE, SPREAD, MOST, BURST = 1e-4, 0.1, 30.0, 50
+
+
+def faster(rates, k, j):
+    """Whether filter j > k believes in more drift than k, at any distance."""
+    return rates[j][0] >= rates[k][0] and rates[j][1] >= rates[k][1]
+
+
+def limit_of(rates, quantities, false_alarm_rate):
+    """What C must pass, so that all comparisons together pass it rarely."""
+    pairs = [faster(rates, k, j) for k in range(len(rates)) for j in range(k + 1, len(rates))]
+    return np.log(2 * quantities * sum(pairs) / false_alarm_rate)
+
+
+class Filters:
+    """What the filters know.
+
+    Parameters
+    ----------
+    rates : for transitions and for signals, a list of (κ, power)
+    pooling : strengths ω
+    """
+
+    def __init__(self, H, S, A, K, rates, pooling, false_alarm_rate):
+        self.H, self.S, self.A, self.C = H, S, A, 1 + K
+        self.rates, self.omega = rates, np.array(pooling)
+        self.limits = [
+            limit_of(rates[0], 1, false_alarm_rate),
+            limit_of(rates[1], 1 + K, false_alarm_rate),
+        ]
+        self.own, self.pooled = {}, {}  # (h, s, a) and (s, a) -> what is known of it
+        self.experts = [self._new_experts(0, 0.5 / S)]
+        self.experts += [self._new_experts(1, 0.1) for _ in range(1 + K)]
+        self.binary, self.mean, self.seen = [True] * (1 + K), np.zeros(1 + K), 0
+        self.m = 0
+        self.events, self.open = [], {}
+        self.alarms = np.zeros((2 + K, max(map(len, rates))), int)
+        self.switched = 0  # signals found continuous in mid-episode
+        self.rounded = []  # (i, k): filters whose n came from a J that is but rounding
+
+    def _new_experts(self, kind, v):
+        k = len(self.rates[kind])
+        both = (k, len(self.omega))
+        return Record(
+            weight=np.full(both, 1 / np.prod(both)), v=np.full(both, v), seen=0, C=np.zeros((k, k)),
+            since=np.zeros((k, k), int), excess=np.zeros((k, k)), observations=np.zeros((k, k)),
+            loss=np.zeros(both), square=np.zeros(both),
+        )  # fmt: skip
+
+    def _pair(self, pairs, key):
+        if key not in pairs:
+            kP, kS = map(len, self.rates)
+            pairs[key] = Record(
+                last=self.m, last_move=self.m, n=np.zeros(kP), count={},
+                weight=np.zeros((self.C, kS)), mean=np.zeros((self.C, kS)),
+            )  # fmt: skip
+        return pairs[key]
+
+    def aged(self, n, kind, passed):
+        """Effective observations n (..., k) after so many episodes."""
+        kappa, power = np.array(self.rates[kind], float).T
+        with np.errstate(divide="ignore"):
+            return np.where(n > 0, 1 / (1 / n + kappa * float(passed) ** power), 0.0)
+
+    def shares(self, n, N):
+        """Observations of the pair and of the pooled pair in predictions: both (k, l)."""
+        n, N = n[:, None], N[:, None]
+        return np.where(np.isinf(self.omega), 0.0, n), np.minimum(self.omega, N)
+
+    # ------------------------------------------------------------ an episode
+
+    def learn(self, states, actions, signals, heaviest):
+        """Learn from states and actions (H,), signals (1+K, H); whether planning is concerned.
+
+        `heaviest` has the pooling strength l of the heaviest expert, quantity by quantity.
+        """
+        self.rounded = []
+        for h in range(self.H):
+            s, a = int(states[h]), int(actions[h])
+            own, pooled = self._pair(self.own, (h, s, a)), self._pair(self.pooled, (s, a))
+            for pair in (own, pooled):
+                pair.weight = self.aged(pair.weight, 1, self.m - pair.last)
+                pair.last = self.m
+            self.seen += 1
+            for i in range(self.C):
+                self._see_signal(own, pooled, i, float(signals[i][h]))
+            if h + 1 < self.H:
+                for pair in (own, pooled):
+                    old, pair.n = pair.n, self.aged(pair.n, 0, self.m - pair.last_move)
+                    for count in pair.count.values():
+                        count *= np.where(old > 0, pair.n / np.where(old > 0, old, 1), 1)
+                    pair.last_move = self.m
+                self._see_successor(own, pooled, int(states[h + 1]))
+        concerned = False
+        for quantity, experts in enumerate(self.experts):
+            if quantity > 0 or self.H > 1:
+                pool = heaviest[quantity]
+                assert experts.weight[:, pool].max() >= (1 - 1e-9) * experts.weight.max()
+                self._settle(experts, self.rates[quantity > 0], pool, self.H - (quantity == 0))
+                concerned |= self._answer_alarms(quantity)
+        self.m += 1
+        return concerned
+
+    def _see_signal(self, own, pooled, i, x):
+        experts = self.experts[1 + i]
+        if self.binary[i] and x not in (0.0, 1.0):
+            self.binary[i] = False
+            self.switched += 1
+            experts.loss[:] = 0
+        experts.seen += 1
+        a, b = self.shares(own.weight[i], pooled.weight[i])
+        total = a + b
+        known = np.where(total > 0, total, 1.0)
+        guess = (a * own.mean[i][:, None] + b * pooled.mean[i][:, None]) / known
+        guess = np.where(total > 0, guess, 0.5)
+        error, v = (x - guess) ** 2, experts.v
+        variance = np.where(total > 0, np.minimum(v * (1 + 1 / known), v + SPREAD), v + SPREAD)
+        variance = np.maximum(variance, 1e-7)
+        if self.binary[i]:
+            one = (total * guess + 0.5) / (total + 1)
+            experts.loss -= np.log(one if x == 1 else 1 - one)
+        else:
+            experts.loss += 0.5 * error / variance + 0.5 * np.log(variance)
+        experts.square += error
+        rate = max(1 / (experts.seen + 1), 1e-3)
+        experts.v = np.maximum(v + rate * (error * v / variance - v), 1e-6)
+        for pair in (own, pooled):
+            pair.weight[i] += 1
+            pair.mean[i] += (x - pair.mean[i]) / pair.weight[i]
+        self.mean[i] += (x - self.mean[i]) * max(1 / self.seen, 1e-4)
+
+    def _see_successor(self, own, pooled, state):
+        experts, S = self.experts[0], self.S
+        experts.seen += 1
+        none = np.zeros(len(own.n))
+        mine, others = (pair.count.get(state, none) for pair in (own, pooled))
+        a, b = self.shares(own.n, pooled.n)
+        share = np.where(pooled.n > 0, others / np.where(pooled.n > 0, pooled.n, 1), 0)
+        top = np.where(np.isinf(self.omega), 0, mine[:, None]) + b * share[:, None] + experts.v
+        bottom = a + b + S * experts.v
+        experts.loss -= np.log(top / bottom)
+        experts.square += (1 - top / bottom) ** 2
+        # a step along the gradient of log(top/bottom) in log α, for α itself
+        slope = experts.v * (1 / top - S / bottom)
+        step = 0.5 / np.sqrt(1 + 0.02 * experts.seen)
+        experts.v = np.clip(experts.v * (1 + step * slope), 0.05 / S, 2.0)
+        for pair in (own, pooled):
+            pair.n = pair.n + 1
+            pair.count[state] = pair.count.get(state, none) + 1
+
+    # ------------------------------------------------------------ after an episode
+
+    def _settle(self, experts, rates, pool, observations):
+        loss = np.minimum(experts.loss - experts.loss.min(), MOST)
+        for k in range(len(rates)):
+            for j in range(k + 1, len(rates)):
+                if not faster(rates, k, j):
+                    continue
+                experts.C[k, j] = max(0.0, experts.C[k, j] + loss[k, pool] - loss[j, pool])
+                if experts.C[k, j] > 0:
+                    experts.excess[k, j] += experts.square[k, pool] - experts.square[j, pool]
+                    experts.observations[k, j] += observations
+                else:
+                    experts.excess[k, j] = experts.observations[k, j] = 0
+                    experts.since[k, j] = self.m + 1
+        weight = experts.weight * np.exp(-loss)
+        experts.weight = (1 - SHARE) * weight / weight.sum() + SHARE / weight.size
+        experts.loss, experts.square = np.zeros_like(loss), np.zeros_like(loss)
+
+    def _answer_alarms(self, quantity):
+        experts, concerned = self.experts[quantity], False
+        for k in range(len(experts.C)):
+            j = int(np.argmax(experts.C[k]))
+            if experts.C[k, j] <= self.limits[quantity > 0]:
+                continue
+            since = experts.since[k, j]
+            J = max(experts.excess[k, j] / max(experts.observations[k, j], 1), 0.0)
+            pool = int(np.argmax(experts.weight)) % experts.weight.shape[1]
+            J *= 2.0 if quantity == 0 else 1 / experts.v[j, pool]
+            if quantity > 0 and J < 1e-9:
+                self.rounded.append((quantity - 1, k))
+            experts.weight[k] = np.maximum(experts.weight[k], experts.weight[j])
+            experts.C[k, k + 1 :] = 0
+            experts.excess[k, k + 1 :] = experts.observations[k, k + 1 :] = 0
+            experts.since[k, k + 1 :] = self.m + 1
+            if experts.weight[k].max() >= 0.05 * experts.weight.max():
+                concerned = True
+                self._note(quantity, k, j, since)
+            for pairs in (self.own, self.pooled):
+                for pair in pairs.values():
+                    if quantity == 0:
+                        correct_moves(pair, k, j, since, J)
+                    else:
+                        correct_signal(pair, quantity - 1, k, j, since, J)
+            self.alarms[quantity, k] += 1
+        return concerned
+
+    def _note(self, quantity, k, j, since):
+        """Every pair and its estimates; a comparison takes any of the largest differences."""
+        event = self.open.get(quantity)
+        if event is None or self.m - event.last > BURST:
+            event = Record(episode=self.m, quantity=quantity, alarms=0, candidates=[])
+            self.events.append(event)
+            self.open[quantity] = event
+        event.last = self.m
+        event.alarms += 1
+        for (h, s, a), pair in self.own.items():
+            if quantity == 0 and pair.last_move >= since and pair.n[k] > 0 and pair.n[j] > 0:
+                for state, count in pair.count.items():
+                    before, after = count[k] / pair.n[k], count[j] / pair.n[j]
+                    event.candidates.append((h, s, a, state, before, after))
+            if quantity > 0 and pair.last >= since and pair.weight[quantity - 1, j] > 0:
+                before, after = pair.mean[quantity - 1, k], pair.mean[quantity - 1, j]
+                event.candidates.append((h, s, a, -1, before, after))
+
+
+def correct_moves(pair, k, j, since, J):
+    """Filter k of transitions was wrong, filter j right."""
+    if pair.last_move >= since:
+        pair.n[k] = pair.n[j]
+        for count in pair.count.values():
+            count[k] = count[j]
+    elif pair.n[k] > 0:
+        wanted = min(pair.n[k] / (1 + np.sqrt(J * pair.n[k])) ** 2, pair.n[j])
+        for count in pair.count.values():
+            count[k] *= wanted / pair.n[k]
+        pair.n[k] = wanted
+
+
+def correct_signal(pair, i, k, j, since, J):
+    """Filter k of signal i was wrong, filter j right."""
+    if pair.last >= since:
+        pair.weight[i, k], pair.mean[i, k] = pair.weight[i, j], pair.mean[i, j]
+    else:
+        pair.weight[i, k] /= (1 + np.sqrt(J * pair.weight[i, k])) ** 2
+
+
+# ---------------------------------------------------------------- the model
+
+
+def check_chosen(chosen, experts):
+    """At most three experts (k, l, share), each with 1/20 of the heaviest one's weight or more."""
+    weight = np.sort(experts.weight.ravel())[::-1][:3]
+    weight = weight[weight >= 0.05 * weight[0]]
+    assert len({(k, pool) for k, pool, _ in chosen}) == len(chosen) == len(weight)
+    np.testing.assert_allclose(
+        [experts.weight[k, pool] for k, pool, _ in chosen], weight, rtol=1e-9
+    )
+    np.testing.assert_allclose([share for *_, share in chosen], weight / weight.sum(), rtol=1e-9)
+
+
+def model_of(filters, chosen, support, values, mu, optimism, bonuses):
+    """The model of the coming episode.
+
+    Parameters
+    ----------
+    chosen : (k, l, share) of the experts that are averaged, quantity by quantity
+    values : (1+K, H, S) V_r + Σ μ V_g, then V_g, of the last plan
+    bonuses : reward, utility, growth, range, visit, unknown_utility
+
+    Returns
+    -------
+    P (H, S, A, S), signals with bonuses and means without (1+K, H, S, A), reach: states per step
+    """
+    H, S, A, C = filters.H, filters.S, filters.A, filters.C
+    for one, experts in zip(chosen, filters.experts, strict=True):
+        check_chosen(one, experts)
+    pools = any(pool > 0 for _, pool, _ in chosen[0])
+    P = np.zeros((H, S, A, S))
+    signals, means = np.zeros((C, H, S, A)), np.zeros((C, H, S, A))
+    reach = [set(int(s) for s in support)] + [set() for _ in range(H - 1)]
+    for h in range(H):
+        for s in reach[h]:
+            n = np.ones(A)
+            variance = np.zeros((C, A))
+            if h + 1 < H:
+                for a in range(A):
+                    after = set(seen_after(filters.own.get((h, s, a))))
+                    if pools:
+                        after |= set(seen_after(filters.pooled.get((s, a))))
+                    reach[h + 1] |= after or {s}
+                    P[h, s, a], n[a] = successors(filters, chosen[0], h, s, a)
+                variance = value_variances(P[h, s], n, values[:, h + 1])
+            for a in range(A):
+                write_pair(filters, chosen, bonuses, mu, optimism, (h, s, a), n[a],
+                           variance[:, a], signals, means)  # fmt: skip
+    return Record(P=P, signals=signals, means=means, reach=reach)
+
+
+def seen_after(pair):
+    """Successors of a pair that were seen."""
+    return () if pair is None else pair.count
+
+
+def successors(filters, chosen, h, s, a):
+    """Distribution (S,) and effective observations (0: nothing known, the state stays)."""
+    own, pooled = filters.own.get((h, s, a)), filters.pooled.get((s, a))
+    row, inverse, known = np.zeros(filters.S), 0.0, False
+    for k, pool, weight in chosen:
+        n, N = (
+            0.0 if pair is None else filters.aged(pair.n, 0, filters.m - pair.last_move)[k]
+            for pair in (own, pooled)
+        )
+        omega = filters.omega[pool]
+        a_own, b = (0.0, N) if np.isinf(omega) else (n, min(omega, N))
+        inverse += weight / max(a_own + b, 0.01)
+        known |= a_own + b > 0
+        for part, pair in ((a_own, own), (b, pooled)):
+            if part > 0:
+                for state, count in pair.count.items():
+                    row[state] += weight * part / (a_own + b) * count[k] / pair.n[k]
+    if not known:
+        return np.eye(filters.S)[s], 0.0
+    return row / row.sum(), 1 / inverse
+
+
+def value_variances(P, n, values):
+    """Variances (1+K, A) of values (1+K, S) under P (A, S), mixed with the average known row."""
+    if not (n > 0).any():
+        return np.zeros((len(values), len(n)))
+    average = P[n > 0].mean(axis=0)
+    smooth = np.array([(n[a] * P[a] + 0.5 * average) / (n[a] + 0.5) for a in range(len(n))])
+    first, second = values @ smooth.T, values**2 @ smooth.T
+    return np.maximum(second - first**2, 0)
+
+
+def write_pair(filters, chosen, bonuses, mu, optimism, pair, n, variance, signals, means):
+    """Write means and means with bonuses of one pair."""
+    h, s, a = pair
+    u = np.zeros(filters.C)
+    for i in range(filters.C):
+        means[i, h, s, a], u[i] = estimate(filters, chosen[1 + i], i, pair)
+    if (h, s, a) not in filters.own and (s, a) not in filters.pooled:
+        means[:, h, s, a] = [1.0] + [bonuses.unknown_utility] * (filters.C - 1)
+    few = max(n, 0.25)
+    growth = 1 + bonuses.growth * np.log(1 + filters.m)
+    spread = u[0] + (np.asarray(mu) ** 2 * u[1:]).sum() + variance[0] / few
+    bonus = bonuses.reward * np.sqrt(spread * growth) + bonuses.visit / np.sqrt(few)
+    bonus += bonuses.range * (filters.H - h - 1) / max(n, 1)
+    signals[0, h, s, a] = means[0, h, s, a] + bonus
+    hope = optimism * np.sqrt(u[1:] + variance[1:] / few)
+    signals[1:, h, s, a] = np.clip(means[1:, h, s, a] + hope, 0, 1)
+
+
+def estimate(filters, chosen, i, pair):
+    """Mean of signal i in a pair, and the variance of that mean."""
+    own, pooled = filters.own.get(pair), filters.pooled.get(pair[1:])
+    guesses, variances, weights = [], [], []
+    for k, pool, weight in chosen:
+        (n, x), (N, y) = (
+            (0.0, 0.0)
+            if one is None
+            else (filters.aged(one.weight, 1, filters.m - one.last)[i, k], one.mean[i, k])
+            for one in (own, pooled)
+        )
+        omega = filters.omega[pool]
+        a, b = (0.0, N) if np.isinf(omega) else (n, min(omega, N))
+        v = filters.experts[1 + i].v[k, pool]
+        if filters.binary[i]:
+            p = (a * x + b * y + 0.5) / (a + b + 1)
+            v = p * (1 - p)
+        prior = v / SPREAD
+        guesses.append((a * x + b * y + prior * filters.mean[i]) / (a + b + prior))
+        variances.append(min(v / (a + b + prior), SPREAD))
+        weights.append(weight)
+    guesses, variances, weights = map(np.array, (guesses, variances, weights))
+    mean = weights @ guesses
+    between = weights @ (guesses - mean) ** 2
+    return mean, min(weights @ variances + between, SPREAD)
+
+
+# ---------------------------------------------------------------- plans
+
+
+def evaluation(P, signals, policy, reach):
+    """Values (C, H, S) of a policy (H, S, A), 0 where a state cannot be reached."""
+    C, H, S, _ = signals.shape
+    V = np.zeros((C, H + 1, S))
+    for h in reversed(range(H)):
+        for s in reach[h]:
+            V[:, h, s] = (signals[:, h, s] + V[:, h + 1] @ P[h, s].T) @ policy[h, s]
+    return V[:, :H]
+
+
+def best_value(P, reward, initial):
+    """The largest expected return of a reward (H, S, A)."""
+    V = np.zeros(P.shape[-1])
+    for h in reversed(range(len(P))):
+        V = (reward[h] + P[h] @ V).max(axis=-1)
+    return float(initial @ V)
+
+
+def gain_of(P, reward, policy, before, initial):
+    """What `before` loses against `policy`, which may be better in a part of the states only."""
+    H, S, _ = reward.shape
+    V, lost = np.zeros(S), np.zeros(S)
+    for h in reversed(range(H)):
+        Q = reward[h] + P[h] @ V
+        lost = ((policy[h] - before[h]) * Q + before[h] * (P[h] @ lost)).sum(axis=-1)
+        V = (policy[h] * Q).sum(axis=-1)
+    return float(initial @ lost)
+
+
+def optimum(P, signals, thresholds, initial):
+    """The largest reward of a policy that reaches the thresholds, None where there is none."""
+    if largest_slack(P, signals, thresholds, initial) < 0:
+        return None
+    C, size = len(signals), signals[0].size
+    flat = signals.reshape(C, size)
+    balance, right = flow(P, initial)
+    found = linprog(
+        -flat[0], A_ub=-flat[1:], b_ub=-np.asarray(thresholds) + 1e-9, A_eq=balance, b_eq=right
+    )
+    assert found.status == 0, found.message
+    return -found.fun
+
+
+def largest_slack(P, signals, thresholds, initial):
+    """The largest x such that some policy has utilities of thresholds + x."""
+    balance, right = flow(P, initial)
+    flat = signals[1:].reshape(len(signals) - 1, -1)
+    x = np.zeros(flat.shape[1] + 1)
+    x[-1] = -1.0
+    found = linprog(
+        x, A_ub=np.c_[-flat, np.ones(len(flat))], b_ub=-np.asarray(thresholds),
+        A_eq=np.c_[balance, np.zeros(len(right))], b_eq=right,
+        bounds=[(0, None)] * flat.shape[1] + [(None, None)],
+    )  # fmt: skip
+    assert found.status == 0, found.message
+    return -found.fun
+
+
+def flow(P, initial):
+    """What occupancies q(h, s, a) of a policy obey: matrix and right side."""
+    H, S, A, _ = P.shape
+    balance, right = np.zeros((H, S, H, S, A)), np.zeros((H, S))
+    right[0] = initial
+    for h in range(H):
+        for s in range(S):
+            balance[h, s, h, s] = 1.0
+            if h:
+                balance[h, s, h - 1] -= P[h - 1, :, :, s]
+    return balance.reshape(H * S, -1), right.ravel()
