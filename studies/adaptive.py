@@ -1,6 +1,6 @@
 """The default learner against the others in random worlds: the tables of docs/adaptive-scores.md.
 
-    python studies/adaptive.py [--kinds long short fast] [--learners adaptive opt-cmdp ...]
+    python studies/adaptive.py [--kinds long short fast] [--learners adaptive-planner opt-cmdp ...]
 
 Plays what is not stored yet in the worlds of `safedrift.experiments.evaluation`, stores one row per
 run in OUT/adaptive/KIND-exact.parquet and KIND-bernoulli.parquet, and writes OUT/adaptive-scores.md
@@ -21,11 +21,12 @@ from safedrift.experiments.evaluation import EPISODES, FAMILIES, KINDS, drift_of
 from safedrift.experiments.row_files import NAME
 from safedrift.results.statistics import holm, paired_t_test
 
-LEARNER = "adaptive"  # the one that the page is about
+LEARNER = "adaptive-planner"  # the one that the page is about
 RIVALS = (
     "propd-ppo",
     "certainty-equivalence",
     "opt-cmdp",
+    "bisection",
     "opt-cmdp:forgetting=sliding",
     "posterior-sampling",
     "opdop",
