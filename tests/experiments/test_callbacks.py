@@ -78,7 +78,7 @@ def test_a_resumed_run_tells_how_many_were_done(tmp_path, monkeypatch):
         ([print], r"callbacks\[0\] must have on_start \(see safedrift.Callback\); got builtin"),
         ([sd.Callback(), None], r"callbacks\[1\] must have on_start"),
     ],
-    ids=str,
+    ids=["text", "number", "function", "none"],
 )
 def test_what_is_no_callback_is_refused(given, sentence):
     world = small_world(10)

@@ -63,7 +63,7 @@ def test_a_learner_that_was_killed_continues_bit_for_bit(tmp_path):
     """A process saves after every episode until SIGKILL; whatever is there is a whole file."""
     code = """
         import sys
-        from test_files import BUILDS, SPEC, go_on
+        from test_learner_files import BUILDS, SPEC, go_on
         learner = BUILDS["planner"](SPEC)
         while True:
             go_on(learner, 1)
