@@ -89,8 +89,15 @@ def test_page_of_the_learners_names_all_of_them_and_its_python_runs():
     named = re.findall(r"^\| `([a-z-]+)`", text, re.MULTILINE)
     assert sorted(named) == sorted([*sd.learners.LEARNERS, *ORACLES])
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     exec("\n".join(blocks), {})
+
+
+def test_python_of_the_page_of_the_adaptive_planner_runs(capsys):
+    text = (ROOT / "docs" / "adaptive.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(block, {})
+    assert "reward at step" in capsys.readouterr().out
 
 
 def test_python_of_the_gymnasium_guide_runs():

@@ -664,7 +664,10 @@ def test_the_command_runs_an_environment(tmp_path, lake):
     ("options", "sentence"),
     [
         ([], "--gamma must be given in a Gymnasium environment"),
-        (["--gamma", 0.3, "--knowledge", "local-budgets"], "--knowledge must be slater in a Gymn"),
+        (
+            ["--gamma", 0.3, "--knowledge", "local-budgets"],
+            "--knowledge must be slater or none",
+        ),
         (["--gamma", 0.3, "--mode", "printed"], "--mode must be practical in a Gymnasium env"),
         (["--gamma", 0.3, "--measure-every", 3], "measure_every must be 1 in a world without a"),
         (["--gamma", -1], "gamma must be > 0; got -1.0"),

@@ -47,7 +47,7 @@ def test_events_in_words():
     assert str(event) == (
         "episode 1,234: transition at step 2, state 3, action 1, to state 4: 0.12 -> 0.75"
     )
-    assert event.record()["successor"] == 4
+    assert event.successor == 4
     assert sd.learners.make("uniform", sd.ProblemSpec(H=2, S=2, A=2)).events() == []
 
 

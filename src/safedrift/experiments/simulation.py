@@ -16,6 +16,7 @@ import numpy as np
 from safedrift import _check
 from safedrift._check import FloatArray, IntArray
 from safedrift.adapters.gymnasium_worlds import GymnasiumWorld
+from safedrift.events import Event
 from safedrift.experiments.callbacks import Callback, check_callbacks, seen_rows
 from safedrift.experiments.grid_error import GridError
 from safedrift.experiments.journals import Rows, joined
@@ -26,7 +27,7 @@ from safedrift.experiments.streams import seeds
 from safedrift.learners import Learner
 from safedrift.models import DriftingWorld, LinearKernelCMDP
 from safedrift.oracles import Optima, evaluate_episodes, optima, variation
-from safedrift.results import Event, LearnerRecord, Manifest, Outcome, Run, SizesRecord, Truth
+from safedrift.results import LearnerRecord, Manifest, Outcome, Run, SizesRecord, Truth
 from safedrift.results import unknown_truth as _unknown_truth
 from safedrift.results.measured import measured_episodes
 from safedrift.results.run_folders import from_folder, identity

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from safedrift._check import FloatArray
+from safedrift.events import Event
 from safedrift.kernels.tabular import events as columns
-from safedrift.results.events import Event
 
 __all__ = ["Event", "events_of"]
 

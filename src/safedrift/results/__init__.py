@@ -4,7 +4,6 @@ from safedrift.results import comparison_storage as comparison_storage
 from safedrift.results import comparison_text as comparison_text
 from safedrift.results.comparison import Comparison
 from safedrift.results.description import Description
-from safedrift.results.events import Event
 from safedrift.results.manifest import LearnerRecord, Manifest, SizesRecord
 from safedrift.results.run import Run
 from safedrift.results.run_folders import from_folder
@@ -15,7 +14,6 @@ from safedrift.results.truth import Outcome, Truth, unknown_truth
 __all__ = [
     "Comparison",
     "Description",
-    "Event",
     "LearnerRecord",
     "Manifest",
     "Outcome",

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from safedrift import _check
 from safedrift._version import __version__
-from safedrift.results.events import Event
+from safedrift.events import Event
 from safedrift.scale import Scale
 
 __all__ = ["LearnerRecord", "Manifest", "Record", "SizesRecord", "read_manifest"]

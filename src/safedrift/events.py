@@ -25,7 +25,7 @@ class Event:
 
     Examples
     --------
-    >>> from safedrift.results import Event
+    >>> from safedrift.events import Event
     >>> str(Event(5020, "reward", 3, 14, 1, None, 1.0, 0.0, 2))
     'episode 5,020: reward at step 3, state 14, action 1: 1.00 -> 0.00'
     """
