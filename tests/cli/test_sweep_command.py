@@ -99,6 +99,7 @@ def test_wrong_arguments_get_one_sentence(study, arguments):
     assert "internal error" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_stopped_goes_on(study):
     study.write_text("episodes: 400\nseeds: 200\nproblems: [stationary]\nlearners: [opt-cmdp]\n")
     arguments = [sys.executable, "-m", "safedrift", "sweep", "study.yaml", "--workers", "2"]

@@ -243,6 +243,7 @@ def test_a_stopped_sweep_goes_on_where_it_was(tmp_path):
     assert run_sweep(plan(), tmp_path / "b").played == 0
 
 
+@pytest.mark.slow
 def test_kill_9_of_the_sweep_itself(tmp_path):
     """The driver dies with its workers; nothing is lost, nothing doubled."""
     file = tmp_path / "study.yaml"
@@ -365,6 +366,7 @@ def test_failed_runs_are_recorded_and_do_not_stop_the_others(tmp_path, monkeypat
     assert (again.played, again.failed) == (4, 2)
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_takes_only_its_own_run_with_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(

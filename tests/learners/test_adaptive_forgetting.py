@@ -132,6 +132,7 @@ def test_fast_path_and_loop_give_the_same_numbers(name):
     assert fast["alarm"].any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["opt-cmdp", "pid-lagrangian"])
 def test_contract(name):
     sd.check_learner(lambda world: sd.learners.make(name, world, forgetting="adaptive"))

@@ -289,6 +289,7 @@ def test_signals_of_two_values(K):
     assert found.slow.alarms[1:].sum() > 0
 
 
+@pytest.mark.slow
 def test_three_constraints():
     found = compared(drifting(70, 7, K=3, switches=1), OPTIONS)
     assert found.plans > 10

@@ -54,7 +54,7 @@ def test_contract():
     sd.check_learner(lambda world: sd.learners.make("propd-ppo", world, knowledge=None))
 
 
-@pytest.mark.parametrize("constraints", [1, 2])
+@pytest.mark.parametrize("constraints", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_fast_path_and_loop_give_the_same_numbers(constraints):
     world = small_world(M=70, S=12, H=4, K=constraints, successors=4, drift="linear")
     agent = sd.PROPDPPO.for_problem(world, None, rounds=2)
