@@ -114,7 +114,15 @@ def test_a_change_is_noticed_within_a_few_episodes():
 # ---------------------------------------------------------------- who can use it
 
 
-@pytest.mark.parametrize("name", [*WINDOWED, "propd-ppo", "propd-ppo told nothing"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "opt-cmdp",
+        "propd-ppo told nothing",
+        *(pytest.param(x, marks=pytest.mark.slow) for x in WINDOWED if x != "opt-cmdp"),
+        pytest.param("propd-ppo", marks=pytest.mark.slow),
+    ],
+)
 def test_fast_path_and_loop_give_the_same_numbers(name):
     """With alarms on the way, after which planners plan at once."""
     world = small_world(M=150, S=5, H=4, K=2, seed=5)
