@@ -10,7 +10,8 @@
 `kernels.tabular.filters` has the filters and alarms, `kernels.tabular.filtered_model` the model and
 its bonuses, `kernels.tabular.planner` the loop; docs/adaptive.md explains them, where every
 constant comes from, and what each part is worth. Constants were chosen on the calibration family of
-`safedrift.experiments.evaluation`. No theorem covers the whole.
+`safedrift.experiments.evaluation`, but for two bonuses in which named worlds had a part. No theorem
+covers the whole.
 """
 
 from __future__ import annotations
