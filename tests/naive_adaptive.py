@@ -272,7 +272,7 @@ def model_of(filters, chosen, support, values, mu, optimism, bonuses):
     ----------
     chosen : (k, l, share) of the experts that are averaged, quantity by quantity
     values : (1+K, H, S) V_r + Σ μ V_g, then V_g, of the last plan
-    bonuses : reward, utility, growth, range, visit, unknown_utility
+    bonuses : reward, utility, growth, range, unknown_utility
 
     Returns
     -------
@@ -351,8 +351,8 @@ def write_pair(filters, chosen, bonuses, mu, optimism, pair, n, variance, signal
     few = max(n, 0.25)
     growth = 1 + bonuses.growth * np.log(1 + filters.m)
     spread = u[0] + (np.asarray(mu) ** 2 * u[1:]).sum() + variance[0] / few
-    bonus = bonuses.reward * np.sqrt(spread * growth) + bonuses.visit / np.sqrt(few)
-    bonus += bonuses.range * (filters.H - h - 1) / max(n, 1)
+    bonus = bonuses.reward * np.sqrt(spread * growth)
+    bonus += bonuses.range * (filters.H - h - 1) / max(n, 1) ** 2
     signals[0, h, s, a] = means[0, h, s, a] + bonus
     hope = optimism * np.sqrt(u[1:] + variance[1:] / few)
     signals[1:, h, s, a] = np.clip(means[1:, h, s, a] + hope, 0, 1)

@@ -17,7 +17,7 @@ from safedrift.models.stepping import stepper_for, uniforms_per_episode
 # Numbers that matter are said here, not left to defaults.
 OPTIONS = {
     "caution": 0.0, "false_alarm_rate": 1e-4, "replan_every": 8, "gain_per_plan": 0.001,
-    "reward_bonus": 0.4, "utility_bonus": 0.15, "range_bonus": 0.1, "visit_bonus": 0.02,
+    "reward_bonus": 0.4, "utility_bonus": 0.15, "range_bonus": 0.1,
     "bonus_growth": 0.1,
 }  # fmt: skip
 
@@ -293,7 +293,7 @@ def test_arrays_stop_growing():
         ("reward_bonus", -1.0, "reward_bonus must be >= 0 and finite; got -1.0"),
         ("utility_bonus", np.inf, "utility_bonus must be >= 0 and finite; got inf"),
         ("range_bonus", None, "range_bonus must be a number; got None"),
-        ("visit_bonus", True, "visit_bonus must be a number; got True"),
+        ("bonus_growth", True, "bonus_growth must be a number; got True"),
         ("bonus_growth", -1e-9, "bonus_growth must be >= 0 and finite; got -1e-09"),
     ],
 )
@@ -334,3 +334,17 @@ def test_dense_policy():
         policy[0, 0]
     with pytest.raises(RuntimeError, match="belongs to an earlier episode"):
         np.asarray(policy)
+
+
+def test_planning_takes_no_more_than_its_credit():
+    """Exact signals of a drifting world raise alarms all the time: 500 plans, then few.
+
+    The model has all of 8 * 3 * 8 successors at 4 of 5 steps, so 60 * 5/768 plans per episode.
+    """
+    sizes = {"states": 8, "actions": 3, "horizon": 5, "gamma": 0.3}
+    world = sd.problems.make("random", 3000, 7, drift="periodic", period=500, **sizes)
+    run = sd.simulate(world, sd.learners.make("adaptive-planner", world))
+    planned = run.trace["replanned"]
+    assert planned[1:501].mean() > 0.6
+    assert 0.5 < planned[2000:].mean() / (60 * 5 / 768) < 1.1
+    assert np.diff(np.flatnonzero(planned)).max() <= 25

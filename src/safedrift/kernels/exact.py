@@ -266,7 +266,7 @@ def copy_measure(policy, reach, policy_out, reach_out):
 
 
 @jit_part
-def intersect_lines(world, p, r, g, b, left, right, new, V, warm):
+def intersect_lines(world, p, r, g, b, left, right, new, V, warm, gap):
     """Minimise the dual D(μ) = max_π V_r + μ (V_g - b) by intersecting lines.
 
     A deterministic policy is a line in μ. `left` is unsafe (V_g < b), `right` is safe. They meet
@@ -277,27 +277,29 @@ def intersect_lines(world, p, r, g, b, left, right, new, V, warm):
     ----------
     left, right, new : (H, S) policies; on return `left` and `right` are the pair to be mixed
     warm : bool, `left` and `right` hold the pair of a similar world
+    gap : bool, the Slater gap is wanted even where it is not needed
 
     Returns
     -------
-    status, μ, share of `right`, value, utility, dual value, Slater gap, iterations
+    status, μ, share of `right`, value, utility, dual value, Slater gap (or NaN), iterations
     """
     H = r.shape[0]
     safe = b - 1e-12 * H
-    r_right, most = best_policy(world, p, r, g, 0.0, 1.0, new, V)
-    gamma = most - b if most < safe else max(most - b, 0.0)
-    if most < safe:
-        copy_policy(new, right)
-        copy_policy(new, left)
-        return INFEASIBLE, np.inf, 1.0, r_right, most, np.nan, gamma, 0.0
-    cold = True
-    r_left, g_left, g_right = 0.0, 0.0, most
+    cold, gamma = True, np.nan
+    r_left, g_left, r_right, g_right = 0.0, 0.0, 0.0, 0.0
     if warm:
         r_left, g_left = line_of(world, p, r, g, left, V)
-        r_warm, g_warm = line_of(world, p, r, g, right, V)
-        if g_left < safe and g_warm >= safe:
-            r_right, g_right = r_warm, g_warm
-            cold = False
+        r_right, g_right = line_of(world, p, r, g, right, V)
+        cold = g_left >= safe or g_right < safe
+    if cold or gap:
+        r_most, most = best_policy(world, p, r, g, 0.0, 1.0, new, V)
+        gamma = most - b if most < safe else max(most - b, 0.0)
+        if most < safe:
+            copy_policy(new, right)
+            copy_policy(new, left)
+            return INFEASIBLE, np.inf, 1.0, r_most, most, np.nan, gamma, 0.0
+        if cold:
+            r_right, g_right = r_most, most
     if cold:
         copy_policy(new, right)
         r_left, g_left = best_policy(world, p, r, g, 1.0, 0.0, left, V)
@@ -443,6 +445,7 @@ def solve_episodes(world, rewards, episodes, start, numbers, changes, policies, 
             scratch.new,
             scratch.V,
             warm,
+            True,
         )
         warm = found[0] == OPTIMAL and found[1] > 0.0
         occupancy(world, p, A, left, scratch.reach_left)

@@ -29,7 +29,13 @@ from safedrift.kernels.planning import columns
 from safedrift.kernels.records import ChunkInput, ChunkOutput, make_episode_buffer
 from safedrift.kernels.tabular import events, planner
 from safedrift.kernels.tabular.filtered_model import CHOSEN, Bonuses, Knowledge, Model, Plan
-from safedrift.kernels.tabular.filters import Grid, make_cells, make_experts, with_room
+from safedrift.kernels.tabular.filters import (
+    Grid,
+    make_cells,
+    make_experts,
+    make_several_experts,
+    with_room,
+)
 from safedrift.kernels.tabular.planner import Clock, Memory, Settings, Work
 from safedrift.kernels.types import TableArrays, WeightPath
 from safedrift.learners.checked import CheckedLearner, Setup, tabular_setup
@@ -94,7 +100,7 @@ class AdaptivePlanner:
     def begin(self, thresholds: FloatArray) -> DensePolicy:
         """Plan if it is time to, and return the policy."""
         self._reserve(1)
-        due = self.episode >= int(self.memory.clock.next_plan[0])
+        due = bool(planner.due(self.memory, self.numbers))
         if due and not self.setup.initial_known:
             self._make_room(*self._width_and_entries())  # first states may be new
         while due and not planner.begin(
@@ -252,7 +258,6 @@ def _settings(setup: Setup, options: dict[str, Any]) -> Settings:
             utility=options["utility_bonus"] * (1 - 2 * caution),
             growth=options["bonus_growth"],
             range=options["range_bonus"],
-            visit=options["visit_bonus"],
             unknown_utility=1.0 - caution,
         ),
         float(options["replan_every"]),
@@ -277,7 +282,7 @@ def _make_memory(H: int, S: int, A: int, K: int, numbers: Settings) -> Memory:
         own=make_cells(H * S * A, C, kP, kS),
         pooled=make_cells(S * A, C, kP, kS),
         moves=make_experts(kP, ll, 0.5 / S),
-        signals=tuple(make_experts(kS, ll, 0.1) for _ in range(C)),
+        signals=make_several_experts(C, kS, ll, 0.1),
         binary=np.ones(C, bool),
         mean=np.zeros(C),
         seen=np.zeros(1),
@@ -289,6 +294,7 @@ def _make_memory(H: int, S: int, A: int, K: int, numbers: Settings) -> Memory:
         reach=np.zeros((H, S), np.int32),
         policy=np.full((H, S, A), 1 / A),
         values=np.zeros((C, H, S)),
+        pair=np.zeros((2, H, S), np.int32),
         mu=np.zeros(K),
         optimism=np.array([numbers.bonuses.utility]),
         found=np.zeros(2 + K),
@@ -297,8 +303,9 @@ def _make_memory(H: int, S: int, A: int, K: int, numbers: Settings) -> Memory:
     )
     clock = Clock(
         next_plan=np.ones(1, np.int64),
+        last_plan=np.zeros(1, np.int64),
         wait=np.ones(1),
-        alarm_plans=np.ones(1),
+        credit=np.full(1, planner.CREDIT),
         alarms=np.zeros((1 + C, max(kP, kS)), np.int64),
     )
     return Memory(know, plan, clock, events.make_events(EVENTS, 1 + C))
@@ -306,13 +313,16 @@ def _make_memory(H: int, S: int, A: int, K: int, numbers: Settings) -> Memory:
 
 def _make_model(H: int, S: int, A: int, K: int, N: int, entries: int) -> Model:
     return Model(
+        written_for=np.full(4, -1, np.int64),
         offsets=np.zeros(H * N * A + 1, np.int64),
         states=np.zeros(entries, np.uint32),
+        edge=np.zeros(entries, np.int32),
+        pooled_edge=np.zeros(entries, np.int32),
         p=np.zeros(entries),
         signals=np.zeros((1 + K, H, N, A)),
         means=np.zeros((1 + K, H, N, A)),
         place=np.full(S, -1, np.int32),
-        row=np.zeros((A, 2 * (1 + K) + 1)),
+        row=np.zeros((A + 1, 2 * (1 + K) + 1)),
         factor=np.zeros((2, CHOSEN)),
         worth=np.zeros((2, 2, N)),
         chosen=np.zeros((2 + K, CHOSEN, 3)),
@@ -342,8 +352,7 @@ def build(
     gain_per_plan: float = 0.002,
     reward_bonus: float = 0.5,
     utility_bonus: float = 0.15,
-    range_bonus: float = 0.1,
-    visit_bonus: float = 0.02,
+    range_bonus: float = 0.15,
     bonus_growth: float = 0.1,
     seed: int | np.random.SeedSequence = 0,
 ) -> CheckedLearner:
@@ -360,8 +369,8 @@ def build(
         Episodes between two plans at most.
     gain_per_plan
         Value per step that a plan should bring; plans are made more often where they bring more.
-    reward_bonus, utility_bonus, range_bonus, visit_bonus, bonus_growth
-        c_r, c_g, c_h, c_n and c_l of `kernels.tabular.filtered_model`.
+    reward_bonus, utility_bonus, range_bonus, bonus_growth
+        c_r, c_g, c_h and c_l of `kernels.tabular.filtered_model`.
 
     Examples
     --------
@@ -380,7 +389,6 @@ def build(
         "reward_bonus": _check.within("reward_bonus", reward_bonus, 0.0),
         "utility_bonus": _check.within("utility_bonus", utility_bonus, 0.0),
         "range_bonus": _check.within("range_bonus", range_bonus, 0.0),
-        "visit_bonus": _check.within("visit_bonus", visit_bonus, 0.0),
         "bonus_growth": _check.within("bonus_growth", bonus_growth, 0.0),
     }
     return CheckedLearner(AdaptivePlanner(setup, options), seed)

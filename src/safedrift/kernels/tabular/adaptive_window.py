@@ -34,6 +34,8 @@ from safedrift.kernels.tabular.filters import (
     clear_alarm,
     correct_signals,
     correct_transitions,
+    experts_of,
+    forget_losses,
     growth_of,
     heaviest,
     jump,
@@ -108,8 +110,9 @@ def observe_episode(states, actions, signals, m, S, A, filters):
             x = signals[i, h]
             if filters.binary[i] and x != 0.0 and x != 1.0:
                 filters.binary[i] = False
-                clear_losses(filters.signals[i])
-            see_signal(own, pooled, c, p, i, x, filters.binary[i], filters.signals[i], rates)
+                forget_losses(experts_of(filters.signals, i))
+            experts = experts_of(filters.signals, i)
+            see_signal(own, pooled, c, p, i, x, filters.binary[i], experts, rates)
         age_transitions(own, c, m, moves)
         age_transitions(pooled, p, m, moves)
         if h + 1 < H:
@@ -120,16 +123,8 @@ def observe_episode(states, actions, signals, m, S, A, filters):
     if H > 1:
         settle(filters.moves, moves, -1.0, H - 1.0, m)
     for i in range(signals.shape[0]):
-        settle(filters.signals[i], rates, -1.0 if filters.binary[i] else 0.5, float(H), m)
-
-
-@jit_inline
-def clear_losses(experts):
-    """Drop losses as probabilities of 0 and 1: a signal has turned out to be continuous."""
-    for k in range(experts.loss.shape[0]):
-        for pooling in range(experts.loss.shape[1]):
-            experts.loss[k, pooling] = 0.0
-            experts.product[k, pooling] = 1.0
+        experts = experts_of(filters.signals, i)
+        settle(experts, rates, -1.0 if filters.binary[i] else 0.5, float(H), m)
 
 
 @jit_part
@@ -137,7 +132,7 @@ def answer_alarms(m, filters):
     """Correct filters that were shown to be wrong; whether the window must be written anew."""
     changed = False
     for q in range(filters.followed.size):
-        experts = filters.moves if q == 0 else filters.signals[max(q - 1, 0)]
+        experts = filters.moves if q == 0 else experts_of(filters.signals, q - 1)
         kk, ll = experts.weight.shape
         filters.alarm[q] = False
         for k in range(kk):
@@ -197,6 +192,6 @@ def forgotten(c, m, filters):
     for j in range(own.signal.shape[1]):
         k = filters.followed[1 + j]
         n = own.signal[c, j, k, 0]
-        v = filters.signals[j].v[k, 0]
+        v = filters.signals.v[j, k, 0]
         lost |= passed > 0.0 and v * (1.0 + growth_of(rates, k, passed) * n) > SPREAD * n
     return lost

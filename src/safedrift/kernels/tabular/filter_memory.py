@@ -16,6 +16,7 @@ from safedrift.kernels.tabular.filters import (
     Grid,
     make_cells,
     make_experts,
+    make_several_experts,
     with_room,
 )
 from safedrift.kernels.types import FloatArray
@@ -35,7 +36,7 @@ class Filters(NamedTuple):
     own: Cells
     pooled: Cells
     moves: Experts
-    signals: tuple[Experts, ...]  # 1+K
+    signals: Experts  # of 1+K quantities
     binary: NDArray[np.bool_]  # (1+K,) only 0 and 1 were ever seen
     followed: NDArray[np.int64]  # (2+K,) filter of transitions, of reward and of utilities
     alarm: NDArray[np.bool_]  # (2+K,) raised by the last episode on the filter followed
@@ -50,7 +51,7 @@ def make_filters(H: int, S: int, A: int, K: int, settings: FilterSettings) -> Fi
         own=make_cells(H * S * A, 1 + K, *kinds),
         pooled=make_cells(S * A, 1 + K, *kinds),
         moves=make_experts(kinds[0], pooling, 0.5 / S),
-        signals=tuple(make_experts(kinds[1], pooling, 0.1) for _ in range(1 + K)),
+        signals=make_several_experts(1 + K, kinds[1], pooling, 0.1),
         binary=np.ones(1 + K, bool),
         followed=np.zeros(2 + K, np.int64),
         alarm=np.zeros(2 + K, bool),

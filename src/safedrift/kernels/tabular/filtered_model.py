@@ -6,7 +6,7 @@ is and pays 1 (its utility: 1 - caution). Known pairs get bonuses. With n effect
 the variance of a mean, V_r and V_g values of the last plan and μ its multipliers:
 
     r̃ = r̂ + c_r √((u_r + Σ μ² u_g + Var(V_r + Σ μ V_g)/n)(1 + c_l log(1 + m)))
-           + c_h (H - h - 1)/n + c_n/√n
+           + c_h (H - h - 1)/n²
     g̃ = min(1, ĝ + c_g √(u_g + Var(V_g)/n))
 
 Variances of values are taken under P̂ mixed with half an observation of the average over the known
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from safedrift.kernels.elementary import log_of
-from safedrift.kernels.tabular.filters import SPREAD, Cells, Experts, blend, growth_of
+from safedrift.kernels.tabular.filters import SPREAD, Cells, Experts, blend, experts_of, growth_of
 from safedrift.kernels.types import FloatArray, IndexArray, jit_inline, jit_part
 
 CHOSEN = 3  # experts that a model averages at most, ...
@@ -36,7 +36,6 @@ class Bonuses(NamedTuple):
     utility: float  # c_g, where some policy looks safe
     growth: float  # c_l
     range: float  # c_h
-    visit: float  # c_n
     unknown_utility: float  # of a pair of which nothing is known
 
 
@@ -48,6 +47,7 @@ class Plan(NamedTuple):
     reach: IndexArray  # (H, S) which they are
     policy: FloatArray  # (H, S, A); uniform where nothing was planned
     values: FloatArray  # (1+K, H, S) V_r + Σ μ V_g, then V_g
+    pair: IndexArray  # (2, H, S) unsafe and safe actions that the policy is a mixture of, if K = 1
     mu: FloatArray  # (K,)
     optimism: FloatArray  # (1,) c_g in use: grows while no policy looks safe
     found: FloatArray  # (2+K,) whether some policy looked safe; reward, utilities of the plan
@@ -61,7 +61,7 @@ class Knowledge(NamedTuple):
     own: Cells  # of (h, s, a)
     pooled: Cells  # of (s, a), all steps together
     moves: Experts
-    signals: tuple[Experts, ...]  # 1+K: reward, utilities
+    signals: Experts  # of 1+K quantities: reward, utilities
     binary: NDArray[np.bool_]  # (1+K,) only 0 and 1 seen so far
     mean: FloatArray  # (1+K,) of all observations, old ones forgotten slowly
     seen: FloatArray  # (1,) observations in `mean`
@@ -71,13 +71,16 @@ class Knowledge(NamedTuple):
 class Model(NamedTuple):
     """The model, N states per step."""
 
+    written_for: NDArray[np.int64]  # (4,) `Plan.known` that the next four were written for
     offsets: NDArray[np.int64]  # (H*N*A + 1,)
     states: NDArray[np.uint32]  # (entries,)
+    edge: IndexArray  # (entries,) edge of `own`, or -1
+    pooled_edge: IndexArray  # (entries,) edge of `pooled`, or -1
     p: FloatArray  # (entries,)
     signals: FloatArray  # (1+K, H, N, A) with bonuses
     means: FloatArray  # (1+K, H, N, A) without
     place: IndexArray  # (S,) scratch, all -1
-    row: FloatArray  # (A, 2(1+K) + 1) scratch: two moments of each value, and n
+    row: FloatArray  # (A+1, 2(1+K) + 1) scratch: two moments of each value, n; their average
     factor: FloatArray  # (2, CHOSEN) scratch
     worth: FloatArray  # (2, 2, N) scratch of `planner.take_policy`
     chosen: FloatArray  # (2+K, CHOSEN, 3) k, o and weight of experts, quantity by quantity
@@ -91,7 +94,7 @@ def choose(know, chosen):
     """Write the experts that the model averages; whether any pools transitions."""
     pools = choose_of(know.moves, chosen[0])
     for i in range(know.mean.size):
-        choose_of(know.signals[i], chosen[1 + i])
+        choose_of(experts_of(know.signals, i), chosen[1 + i])
     return pools
 
 
@@ -193,6 +196,66 @@ def add_state(plan, h, s):
         plan.count[h] += 1
 
 
+@jit_part
+def write_successors(know, plan, pools, model):
+    """Write which successors each pair of the model has, if that may have changed."""
+    written = True
+    for i in range(4):
+        written &= model.written_for[i] == plan.known[i]
+        model.written_for[i] = plan.known[i]
+    if written:
+        return
+    own, pooled = know.own, know.pooled
+    _, H, N, A = model.signals.shape
+    S = plan.local.shape[1]
+    place = 0
+    model.offsets[0] = 0
+    for h in range(H):
+        for i in range(N):
+            s = np.int64(plan.reach[h, i]) if i < plan.count[h] else np.int64(-1)
+            for a in range(A):
+                if s >= 0 and h + 1 < H:
+                    c = own.index[(h * S + s) * A + a]
+                    q = pooled.index[s * A + a] if pools else np.int32(-1)
+                    place = list_successors(own, pooled, c, q, plan.local[h + 1], s, place, model)
+                model.offsets[(h * N + i) * A + a + 1] = place
+
+
+@jit_inline
+def list_successors(own, pooled, c, q, local, s, first, model):
+    """List successors of cells c and q (-1: none) from entry `first` on; returns the next entry.
+
+    A pair of which nothing is known stays in its state s.
+    """
+    place = first
+    e = own.head[c] if c >= 0 else np.int32(-1)
+    while e >= 0:
+        model.place[own.edge_state[e]] = place
+        model.states[place] = local[own.edge_state[e]]
+        model.edge[place], model.pooled_edge[place] = e, -1
+        place += 1
+        e = own.edge_next[e]
+    e = pooled.head[q] if q >= 0 else np.int32(-1)
+    while e >= 0:
+        at = model.place[pooled.edge_state[e]]
+        if at >= 0:
+            model.pooled_edge[at] = e
+        else:
+            model.states[place] = local[pooled.edge_state[e]]
+            model.edge[place], model.pooled_edge[place] = -1, e
+            place += 1
+        e = pooled.edge_next[e]
+    e = own.head[c] if c >= 0 else np.int32(-1)
+    while e >= 0:
+        model.place[own.edge_state[e]] = -1
+        e = own.edge_next[e]
+    if place == first:
+        model.states[place] = local[s]
+        model.edge[place], model.pooled_edge[place] = -1, -1
+        place += 1
+    return place
+
+
 # ---------------------------------------------------------------- numbers
 
 
@@ -203,21 +266,20 @@ def write_model(know, plan, moves, signals, bonuses, pools, model):
     `moves` and `signals` are the grids of their filters.
     """
     C, H, N, A = model.signals.shape
-    place = 0
-    model.offsets[0] = 0
+    growth = 1.0 + bonuses.growth * log_of(1.0 + know.episode[0])
+    write_successors(know, plan, pools, model)
     for h in range(H):
         for i in range(N):
-            inside = i < plan.count[h]
-            s = np.int64(plan.reach[h, i]) if inside else np.int64(0)
             for a in range(A):
-                if inside and h + 1 < H:
-                    place = write_row(know, plan, moves, pools, h, s, a, place, model)
-                model.offsets[(h * N + i) * A + a + 1] = place
                 for c in range(C):
                     model.signals[c, h, i, a] = 0.0
                     model.means[c, h, i, a] = 0.0
-            if inside:
-                write_signals(know, plan, signals, bonuses, h, i, s, model)
+            if i < plan.count[h]:
+                s = np.int64(plan.reach[h, i])
+                for a in range(A):
+                    if h + 1 < H:
+                        write_row(know, plan, moves, pools, h, i, s, a, model)
+                write_signals(know, plan, signals, bonuses, growth, h, i, s, model)
 
 
 @jit_inline
@@ -226,60 +288,49 @@ def now(n, grid, k, passed):
     return n / (1.0 + growth_of(grid, k, passed) * n)
 
 
-@jit_part
-def write_row(know, plan, grid, pools, h, s, a, first, model):
-    """Write successors of (h, s, a) from entry `first` on; returns the entry after the last."""
-    own, pooled = know.own, know.pooled
-    S, A = plan.local.shape[1], plan.policy.shape[2]
-    c = own.index[(h * S + s) * A + a]
-    q = pooled.index[s * A + a] if pools else np.int32(-1)
-    for x in range(model.row.shape[1]):
+@jit_inline
+def write_row(know, plan, grid, pools, h, i, s, a, model):
+    """Write probabilities of the successors of (h, s, a), s number i of its step."""
+    N, S, A = model.signals.shape[2], plan.local.shape[1], plan.policy.shape[2]
+    row, last = (h * N + i) * A + a, model.row.shape[1] - 1
+    first, end = model.offsets[row], model.offsets[row + 1]
+    c = know.own.index[(h * S + s) * A + a]
+    q = know.pooled.index[s * A + a] if pools else np.int32(-1)
+    for x in range(last + 1):
         model.row[a, x] = 0.0
     spread = share_out(know, grid, c, q, model)
     if spread == 0.0:
-        model.states[first] = plan.local[h + 1, s]
         model.p[first] = 1.0
-        return first + 1
-    place = first
-    e = own.head[c] if c >= 0 else np.int32(-1)
-    while e >= 0:
-        state = own.edge_state[e]
-        model.place[state] = place
-        model.states[place] = plan.local[h + 1, state]
-        model.p[place] = edge_mass(own, e, model.chosen[0], model.factor[0])
-        place += 1
-        e = own.edge_next[e]
-    e = pooled.head[q] if q >= 0 else np.int32(-1)
-    while e >= 0:
-        state = pooled.edge_state[e]
-        mass = edge_mass(pooled, e, model.chosen[0], model.factor[1])
-        at = model.place[state]
-        if at >= 0:
-            model.p[at] += mass
-        elif mass > 0.0:
-            model.states[place] = plan.local[h + 1, state]
-            model.p[place] = mass
-            place += 1
-        e = pooled.edge_next[e]
-    e = own.head[c] if c >= 0 else np.int32(-1)
-    while e >= 0:
-        model.place[own.edge_state[e]] = -1
-        e = own.edge_next[e]
+        return
+    for e in range(first, end):
+        model.p[e] = 0.0
+    for x in range(CHOSEN):
+        k, mine, others = int(model.chosen[0, x, 0]), model.factor[0, x], model.factor[1, x]
+        if mine > 0.0:
+            for e in range(first, end):
+                if model.edge[e] >= 0:
+                    model.p[e] += mine * know.own.edge_count[model.edge[e], k]
+        if others > 0.0:
+            for e in range(first, end):
+                if model.pooled_edge[e] >= 0:
+                    model.p[e] += others * know.pooled.edge_count[model.pooled_edge[e], k]
     total = 0.0
-    for e in range(first, place):
+    for e in range(first, end):
         total += model.p[e]
-    for e in range(first, place):
-        model.p[e] /= total
-        state = plan.reach[h + 1, model.states[e]]
-        for x in range(1 + plan.mu.size):
-            V = plan.values[x, h + 1, state]
-            model.row[a, 2 * x] += model.p[e] * V
-            model.row[a, 2 * x + 1] += model.p[e] * V * V
-    model.row[a, model.row.shape[1] - 1] = 1.0 / spread
-    return place
+    scale = 1.0 / total
+    for e in range(first, end):
+        model.p[e] *= scale
+    for x in range(1 + plan.mu.size):
+        mean, square = 0.0, 0.0
+        for e in range(first, end):
+            V = plan.values[x, h + 1, plan.reach[h + 1, model.states[e]]]
+            mean += model.p[e] * V
+            square += model.p[e] * V * V
+        model.row[a, 2 * x], model.row[a, 2 * x + 1] = mean, square
+    model.row[a, last] = 1.0 / spread
 
 
-@jit_part
+@jit_inline
 def share_out(know, grid, c, q, model):
     """Write what a count of each chosen expert is worth; returns the mean of 1/n, or 0.
 
@@ -310,17 +361,7 @@ def share_out(know, grid, c, q, model):
 
 
 @jit_inline
-def edge_mass(cells, e, chosen, factor):
-    """Probability of an edge, averaged over the chosen experts."""
-    mass = 0.0
-    for x in range(CHOSEN):
-        if factor[x] > 0.0:
-            mass += factor[x] * cells.edge_count[e, int(chosen[x, 0])]
-    return mass
-
-
-@jit_part
-def write_signals(know, plan, grid, bonuses, h, i, s, model):
+def write_signals(know, plan, grid, bonuses, growth, h, i, s, model):
     """Write rewards and utilities of all actions in state s, number i of step h."""
     C, H, _, A = model.signals.shape
     S, K = plan.local.shape[1], C - 1
@@ -334,7 +375,8 @@ def write_signals(know, plan, grid, bonuses, h, i, s, model):
             model.means[0, h, i, a] = 1.0
             for g in range(1, C):
                 model.means[g, h, i, a] = bonuses.unknown_utility
-    growth = 1.0 + bonuses.growth * log_of(1.0 + know.episode[0])
+    if h + 1 < H:
+        average_rows(model)
     for a in range(A):
         n = model.row[a, 2 * C] if h + 1 < H else 1.0
         least = max(n, FEWEST)
@@ -342,19 +384,19 @@ def write_signals(know, plan, grid, bonuses, h, i, s, model):
         for k in range(K):
             spread += plan.mu[k] * plan.mu[k] * model.signals[1 + k, h, i, a]
         if h + 1 < H:
-            spread += value_variance(model, a, 0, C) / least
-        bonus = bonuses.reward * np.sqrt(spread * growth) + bonuses.visit / np.sqrt(least)
-        bonus += bonuses.range * (H - h - 1) / max(n, 1.0)
+            spread += value_variance(model, a, 0) / least
+        few = max(n, 1.0)
+        bonus = bonuses.reward * np.sqrt(spread * growth) + bonuses.range * (H - h - 1) / (few * few)
         model.signals[0, h, i, a] = model.means[0, h, i, a] + bonus
         for g in range(1, C):
             spread = model.signals[g, h, i, a]
             if h + 1 < H:
-                spread += value_variance(model, a, g, C) / least
+                spread += value_variance(model, a, g) / least
             utility = model.means[g, h, i, a] + plan.optimism[0] * np.sqrt(spread)
             model.signals[g, h, i, a] = max(min(utility, 1.0), 0.0)
 
 
-@jit_part
+@jit_inline
 def estimate_signal(know, grid, g, c, q, chosen):
     """Mean of signal g in a pair, averaged over the chosen experts, and its variance."""
     own, pooled, m = know.own, know.pooled, know.episode[0]
@@ -375,7 +417,7 @@ def estimate_signal(know, grid, g, c, q, chosen):
         if others > 0.0:
             total_mean += others * pooled.signal[q, g, k, 1]
         total = mine + others
-        v = know.signals[g].v[k, o]
+        v = know.signals.v[g, k, o]
         if know.binary[g]:
             b = (total_mean + 0.5) / (total + 1.0)
             v = b * (1.0 - b)
@@ -387,18 +429,28 @@ def estimate_signal(know, grid, g, c, q, chosen):
     return mean, min(u + max(square - mean * mean, 0.0), SPREAD)
 
 
-@jit_part
-def value_variance(model, a, g, C):
+@jit_inline
+def average_rows(model):
+    """Average moments over the known actions of a state; their number in place of n."""
+    A, last = model.row.shape[0] - 1, model.row.shape[1] - 1
+    for x in range(last + 1):
+        model.row[A, x] = 0.0
+    for a in range(A):
+        if model.row[a, last] > 0.0:
+            for x in range(last):
+                model.row[A, x] += model.row[a, x]
+            model.row[A, last] += 1.0
+    for x in range(last):
+        model.row[A, x] /= max(model.row[A, last], 1.0)
+
+
+@jit_inline
+def value_variance(model, a, g):
     """Variance of value g after action a, under P̂ and half an observation of the average row."""
-    first, second, known = 0.0, 0.0, 0.0
-    for other in range(model.row.shape[0]):
-        if model.row[other, 2 * C] > 0.0:
-            known += 1.0
-            first += model.row[other, 2 * g]
-            second += model.row[other, 2 * g + 1]
-    if known == 0.0:
+    A, last = model.row.shape[0] - 1, model.row.shape[1] - 1
+    if model.row[A, last] == 0.0:
         return 0.0
-    n = model.row[a, 2 * C]
-    first = (n * model.row[a, 2 * g] + 0.5 * first / known) / (n + 0.5)
-    second = (n * model.row[a, 2 * g + 1] + 0.5 * second / known) / (n + 0.5)
-    return max(second - first * first, 0.0)
+    n = model.row[a, last]
+    mean = (n * model.row[a, 2 * g] + 0.5 * model.row[A, 2 * g]) / (n + 0.5)
+    square = (n * model.row[a, 2 * g + 1] + 0.5 * model.row[A, 2 * g + 1]) / (n + 0.5)
+    return max(square - mean * mean, 0.0)

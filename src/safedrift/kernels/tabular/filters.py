@@ -73,7 +73,8 @@ class Cells(NamedTuple):
 
 
 class Experts(NamedTuple):
-    """Weights and alarms of the experts of one quantity."""
+    """Weights and alarms of the experts of one quantity; of several, with one more axis in front.
+    """
 
     weight: FloatArray  # (k, l)
     v: FloatArray  # (k, l) mean squared error of predictions; of transitions: α
@@ -141,6 +142,27 @@ def make_experts(kk, ll, v):
         loss=np.zeros((kk, ll)),
         product=np.ones((kk, ll)),
         square=np.zeros((kk, ll)),
+    )
+
+
+def make_several_experts(quantities, kk, ll, v):
+    """Return kk x ll experts of each of several quantities."""
+    return Experts(*(np.stack([x] * quantities) for x in make_experts(kk, ll, v)))
+
+
+@jit_inline
+def experts_of(several, i):
+    """Experts of quantity number i."""
+    return Experts(
+        several.weight[i],
+        several.v[i],
+        several.seen[i],
+        several.C[i],
+        several.since[i],
+        several.excess[i],
+        several.loss[i],
+        several.product[i],
+        several.square[i],
     )
 
 
@@ -416,6 +438,15 @@ def correct_signals(cells, i, k, j, since, J):
             n = cells.signal[c, i, k, 0]
             root = 1.0 + np.sqrt(J * n)
             cells.signal[c, i, k, 0] = n / (root * root)
+
+
+@jit_part
+def forget_losses(experts):
+    """Drop losses of this episode so far: they were those of a signal with two values."""
+    for k in range(experts.loss.shape[0]):
+        for o in range(experts.loss.shape[1]):
+            experts.product[k, o] = 1.0
+            experts.loss[k, o] = 0.0
 
 
 @jit_part

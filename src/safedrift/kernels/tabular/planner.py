@@ -2,7 +2,11 @@
 
 After every plan the time to the next one changes by √(wanted gain / gain), between 1/2 and 3/2,
 where the gain is what the policy before would have lost in the new model. An alarm of a filter that
-planning uses asks for a plan at once, as long as such plans were few of late.
+planning uses asks for a plan at once. Every plan takes one from a credit that begins at `CREDIT`
+and grows by `PER_SUCCESSOR` H/(successors in the model) in each episode: in the long run planning
+takes about as long as learning. Without credit a plan is made after `most_wait` episodes.
+
+With one constraint a plan starts from the pair of policies that the plan before was a mixture of.
 
 Where no policy is safe in the model, the bonuses of utilities grow from plan to plan until one is:
 the world is taken to be feasible, so something unknown must be safer than it looks.
@@ -38,6 +42,8 @@ from safedrift.kernels.tabular.filters import (
     clear_alarm,
     correct_signals,
     correct_transitions,
+    experts_of,
+    forget_losses,
     heaviest,
     jump,
     see_signal,
@@ -48,15 +54,16 @@ from safedrift.kernels.types import FloatArray, IndexArray, TableArrays, jit, ji
 
 MOST_MU = 10.0  # multiplier that bonuses and the next plan start from, at most
 STEP, FIRST, MOST = 1.5, 0.05, 3.0  # by which c_g grows while no policy looks safe
-ALARM_PLANS, MOST_ALARM_PLANS = 0.1, 15.0  # plans at alarms per episode, and in a row
+CREDIT, PER_SUCCESSOR, MOST_PLANS = 500.0, 60.0, 0.5  # see above; plans per episode at most
 
 
 class Clock(NamedTuple):
     """When to plan."""
 
-    next_plan: NDArray[np.int64]  # (1,) episode before which to plan
+    next_plan: NDArray[np.int64]  # (1,) episode before which to plan, if there is credit
+    last_plan: NDArray[np.int64]  # (1,) episode before which the last plan was made
     wait: FloatArray  # (1,) episodes from plan to plan
-    alarm_plans: FloatArray  # (1,) plans at alarms that are left
+    credit: FloatArray  # (1,) plans that may be made
     alarms: NDArray[np.int64]  # (2+K, k) alarms so far per quantity and filter
 
 
@@ -122,7 +129,7 @@ def play(arrays, settings, memory, work, one, several, inputs, first, buffer, ou
     C = signals.shape[0]
     for e in range(first, B):
         m = memory.know.episode[0]
-        due = m >= memory.clock.next_plan[0]
+        due = is_due(memory.clock, m, settings)
         if due and not plan(memory, settings, work, one, several, arrays.thresholds[m]):
             return e
         trace.replanned[e] = due
@@ -142,6 +149,13 @@ def play(arrays, settings, memory, work, one, several, inputs, first, buffer, ou
                 s = next_state(arrays, m, h, s, actions[h], u[h + 1])
         trace.alarm[e] = learn(states, actions, signals, settings, memory)
     return B
+
+
+@jit_inline
+def is_due(clock, m, settings):
+    """Whether to plan before episode m."""
+    waited = float(m - clock.last_plan[0]) >= settings.most_wait
+    return m >= clock.next_plan[0] and (clock.credit[0] >= 1.0 or waited)
 
 
 @jit_part
@@ -198,10 +212,9 @@ def learn(states, actions, signals, settings, memory):
             x = signals[i, h]
             if know.binary[i] and x != 0.0 and x != 1.0:
                 know.binary[i] = False
-                forget_losses(know.signals[i])
-            see_signal(
-                know.own, know.pooled, c, p, i, x, know.binary[i], know.signals[i], settings.signals
-            )
+                forget_losses(experts_of(know.signals, i))
+            experts = experts_of(know.signals, i)
+            see_signal(know.own, know.pooled, c, p, i, x, know.binary[i], experts, settings.signals)
             know.mean[i] += (x - know.mean[i]) * rate
         if h + 1 < H:
             age_transitions(know.own, c, m, settings.moves)
@@ -212,23 +225,15 @@ def learn(states, actions, signals, settings, memory):
         settle(know.moves, settings.moves, -1.0, H - 1.0, m)
         wrong |= answer_alarms_of_moves(memory, settings.limits[0], m)
     for i in range(C):
-        settle(know.signals[i], settings.signals, -1.0 if know.binary[i] else 0.5, float(H), m)
+        experts = experts_of(know.signals, i)
+        settle(experts, settings.signals, -1.0 if know.binary[i] else 0.5, float(H), m)
         wrong |= answer_alarms_of_signals(memory, settings.limits[1], i, m)
     know.episode[0] = m + 1
-    clock.alarm_plans[0] = min(clock.alarm_plans[0] + ALARM_PLANS, MOST_ALARM_PLANS)
-    if wrong and clock.alarm_plans[0] >= 1.0 and clock.next_plan[0] > m + 1:
-        clock.alarm_plans[0] -= 1.0
+    plans = min(PER_SUCCESSOR * H / max(plan.known[4], 1), MOST_PLANS)
+    clock.credit[0] = min(clock.credit[0] + max(plans, 1.0 / settings.most_wait), CREDIT)
+    if wrong:
         clock.next_plan[0] = m + 1
     return wrong
-
-
-@jit_part
-def forget_losses(experts):
-    """Drop losses of this episode so far: they were those of a signal with two values."""
-    for k in range(experts.loss.shape[0]):
-        for o in range(experts.loss.shape[1]):
-            experts.product[k, o] = 1.0
-            experts.loss[k, o] = 0.0
 
 
 @jit_part
@@ -253,7 +258,7 @@ def answer_alarms_of_moves(memory, limit, m):
 @jit_part
 def answer_alarms_of_signals(memory, limit, i, m):
     """Correct filters of signal i that were found wrong; whether planning uses one of them."""
-    know, experts, used = memory.know, memory.know.signals[i], False
+    know, experts, used = memory.know, experts_of(memory.know.signals, i), False
     for k in range(experts.weight.shape[0]):
         j = alarmed(experts, k, limit)
         if j < 0:
@@ -290,11 +295,11 @@ def plan(memory, settings, work, one, several, thresholds):
         tables.initial_states[i] = plan.local[0, work.support[i]]
     for k in range(thresholds.size):
         tables.thresholds[0, k] = thresholds[k] + settings.reserve * max(plan.slack[0], 0.0)
-    feasible, slack = solve(tables, work, one, several, plan.mu)
+    feasible, slack = solve(tables, work, one, several, plan, settings.reserve > 0.0)
     if not feasible and settings.reserve > 0.0 and plan.slack[0] > 0.0:
         for k in range(thresholds.size):
             tables.thresholds[0, k] = thresholds[k]
-        feasible, slack = solve(tables, work, one, several, plan.mu)
+        feasible, slack = solve(tables, work, one, several, plan, True)
         plan.slack[0] = slack
     else:
         plan.slack[0] = slack + settings.reserve * max(plan.slack[0], 0.0)
@@ -310,31 +315,21 @@ def plan(memory, settings, work, one, several, thresholds):
     factor = np.sqrt(settings.gain / max(gain, 1e-12))
     clock.wait[0] *= min(max(factor, 0.5), 1.5)
     clock.wait[0] = min(max(clock.wait[0], 1.0), settings.most_wait)
-    clock.next_plan[0] = memory.know.episode[0] + np.int64(clock.wait[0])
+    m = memory.know.episode[0]
+    clock.next_plan[0], clock.last_plan[0] = m + np.int64(clock.wait[0]), m
+    clock.credit[0] = max(clock.credit[0] - 1.0, 0.0)
     return True
 
 
 @jit_part
-def solve(tables, work, one, several, mu):
+def solve(tables, work, one, several, plan, gap):
     """Write the optimal policy and its multipliers; where no policy is safe, 10 for all.
 
-    Returns whether some policy is safe, and the Slater gap.
+    Returns whether some policy is safe, and the Slater gap, or 0 where it is not asked for.
     """
-    feasible, slack = False, 0.0
+    mu, feasible, slack = plan.mu, False, 0.0
     if one is not None:
-        exact.solve_episodes(
-            tables,
-            work.rewards,
-            work.episodes,
-            mu,
-            work.numbers,
-            work.changes,
-            work.policies,
-            work.ends,
-            one,
-        )
-        feasible, slack = work.numbers[0, 0] == exact.OPTIMAL, work.numbers[0, 6]
-        mu[0] = min(work.numbers[0, 1], MOST_MU) if feasible else MOST_MU
+        feasible, slack = mix_two(tables, work, one, plan, gap)
     if several is not None:
         columns.solve_episodes(
             tables,
@@ -351,6 +346,34 @@ def solve(tables, work, one, several, mu):
         for k in range(mu.size):
             mu[k] = min(work.answers.multipliers[0, k], MOST_MU) if feasible else MOST_MU
     return feasible, slack
+
+
+@jit_part
+def mix_two(tables, work, one, plan, gap):
+    """`solve` for one constraint: a mixture of two deterministic policies, which `plan` keeps."""
+    H, N, A = work.policies.shape[1:]
+    p, r, g = tables.probabilities[0], tables.rewards[0], tables.utilities[0, 0]
+    left, right = one.left, one.right
+    warm = plan.mu[0] > 0.0
+    for h in range(H):
+        for i in range(N):
+            s = plan.reach[h, i] if i < plan.count[h] else np.int32(0)
+            left[h, i], right[h, i] = plan.pair[0, h, s], plan.pair[1, h, s]
+    found = exact.intersect_lines(
+        tables, p, r, g, tables.thresholds[0, 0], left, right, one.new, one.V, warm, gap
+    )
+    exact.occupancy(tables, p, A, left, one.reach_left)
+    exact.occupancy(tables, p, A, right, one.reach_right)
+    exact.mix_policies(
+        left, right, one.reach_left, one.reach_right, found[2], work.policies[0], one.reach[0]
+    )
+    for h in range(H):
+        for i in range(plan.count[h]):
+            s = plan.reach[h, i]
+            plan.pair[0, h, s], plan.pair[1, h, s] = left[h, i], right[h, i]
+    feasible = found[0] == exact.OPTIMAL
+    plan.mu[0] = min(found[1], MOST_MU) if feasible else MOST_MU
+    return feasible, found[6] if gap else 0.0
 
 
 @jit_part
@@ -419,6 +442,12 @@ def take_policy(plan, model, work):
 def begin(memory, settings, work, one, several, thresholds):
     """Entry point of `plan`."""
     return plan(memory, settings, work, one, several, thresholds)
+
+
+@jit
+def due(memory, settings):
+    """Entry point of `is_due`."""
+    return is_due(memory.clock, memory.know.episode[0], settings)
 
 
 @jit
