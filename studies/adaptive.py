@@ -23,6 +23,7 @@ from safedrift.results.statistics import holm, paired_t_test
 
 LEARNER = "adaptive-planner"  # the one that the page is about
 RIVALS = (
+    "propd-ppo:knowledge=none",
     "propd-ppo",
     "certainty-equivalence",
     "opt-cmdp",

@@ -337,14 +337,15 @@ def test_dense_policy():
 
 
 def test_planning_takes_no_more_than_its_credit():
-    """Exact signals of a drifting world raise alarms all the time: 500 plans, then few.
+    """Exact signals of a world that moves fast raise alarms all the time: 500 plans, then few.
 
-    The model has all of 8 * 3 * 8 successors at 4 of 5 steps, so 60 * 5/768 plans per episode.
+    From one first state, pairs have (1 + 3 * 12) * 3 * 12 successors, and as many pooled ones: some
+    60 * 5/2664 plans per episode.
     """
-    sizes = {"states": 8, "actions": 3, "horizon": 5, "gamma": 0.3}
-    world = sd.problems.make("random", 3000, 7, drift="periodic", period=500, **sizes)
+    sizes = {"states": 12, "actions": 3, "horizon": 5, "gamma": 0.3}
+    world = sd.problems.make("random", 3000, 7, drift="periodic", period=200, **sizes)
     run = sd.simulate(world, sd.learners.make("adaptive-planner", world))
     planned = run.trace["replanned"]
-    assert planned[1:501].mean() > 0.6
-    assert 0.5 < planned[2000:].mean() / (60 * 5 / 768) < 1.1
+    assert planned[1:501].mean() > 0.8
+    assert 0.08 < planned[2000:].mean() < 0.25
     assert np.diff(np.flatnonzero(planned)).max() <= 25

@@ -82,9 +82,7 @@ def compare_knowledge(memory, slow):
         know.own, slow.own, lambda key: (key[0] * S + key[1]) * A + key[2], rounded, "own"
     )
     compare_pairs(know.pooled, slow.pooled, lambda key: key[0] * A + key[1], rounded, "pooled")
-    for i, (found, expected) in enumerate(
-        zip(all_experts(know), slow.experts, strict=True)
-    ):
+    for i, (found, expected) in enumerate(zip(all_experts(know), slow.experts, strict=True)):
         compare_experts(found, expected, f"quantity {i}")
     assert list(know.binary) == slow.binary
     close(know.mean, slow.mean, "mean of all")

@@ -386,7 +386,9 @@ def write_signals(know, plan, grid, bonuses, growth, h, i, s, model):
         if h + 1 < H:
             spread += value_variance(model, a, 0) / least
         few = max(n, 1.0)
-        bonus = bonuses.reward * np.sqrt(spread * growth) + bonuses.range * (H - h - 1) / (few * few)
+        bonus = bonuses.reward * np.sqrt(spread * growth) + bonuses.range * (H - h - 1) / (
+            few * few
+        )
         model.signals[0, h, i, a] = model.means[0, h, i, a] + bonus
         for g in range(1, C):
             spread = model.signals[g, h, i, a]

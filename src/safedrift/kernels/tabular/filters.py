@@ -73,8 +73,7 @@ class Cells(NamedTuple):
 
 
 class Experts(NamedTuple):
-    """Weights and alarms of the experts of one quantity; of several, with one more axis in front.
-    """
+    """Weights and alarms of the experts of one quantity; of several, with one more axis in front."""
 
     weight: FloatArray  # (k, l)
     v: FloatArray  # (k, l) mean squared error of predictions; of transitions: α
