@@ -67,7 +67,7 @@ class Filters:
         if key not in pairs:
             kP, kS = map(len, self.rates)
             pairs[key] = Record(
-                last=self.m, last_move=self.m, n=np.zeros(kP), count={},
+                last=self.m, last_move=self.m, visits=0, n=np.zeros(kP), count={},
                 weight=np.zeros((self.C, kS)), mean=np.zeros((self.C, kS)),
             )  # fmt: skip
         return pairs[key]
@@ -161,6 +161,7 @@ class Filters:
         step = 0.5 / np.sqrt(1 + 0.02 * experts.seen)
         experts.v = np.clip(experts.v * (1 + step * slope), 0.05 / S, 2.0)
         for pair in (own, pooled):
+            pair.visits += 1
             pair.n = pair.n + 1
             pair.count[state] = pair.count.get(state, none) + 1
 
@@ -352,10 +353,20 @@ def write_pair(filters, chosen, bonuses, mu, optimism, pair, n, variance, signal
     growth = 1 + bonuses.growth * np.log(1 + filters.m)
     spread = u[0] + (np.asarray(mu) ** 2 * u[1:]).sum() + variance[0] / few
     bonus = bonuses.reward * np.sqrt(spread * growth)
-    bonus += bonuses.range * (filters.H - h - 1) / max(n, 1) ** 2
+    visits = visits_of(filters, filters.omega[chosen[0][0][1]], pair)
+    bonus += bonuses.range * (filters.H - h - 1) / max(visits, 1) ** 2
     signals[0, h, s, a] = means[0, h, s, a] + bonus
     hope = optimism * np.sqrt(u[1:] + variance[1:] / few)
     signals[1:, h, s, a] = np.clip(means[1:, h, s, a] + hope, 0, 1)
+
+
+def visits_of(filters, omega, pair):
+    """Visits of a pair with a successor that count for an expert of this pooling strength."""
+    own, pooled = (
+        0 if found is None else found.visits
+        for found in (filters.own.get(pair), filters.pooled.get(pair[1:]))
+    )
+    return pooled if np.isinf(omega) else own + min(omega, pooled)
 
 
 def estimate(filters, chosen, i, pair):

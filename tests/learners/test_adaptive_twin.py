@@ -48,6 +48,7 @@ def compare_pairs(cells, pairs, number, rounded, what):
         for i, k in rounded:
             close(cells.signal[c, i, k, 0], pair.weight[i, k], f"{what} rounded n of {key}", 1e-4)
             pair.weight[i, k] = cells.signal[c, i, k, 0]
+        assert cells.visits[c] == pair.visits
         close(cells.signal[c, :, :, 0], pair.weight, f"{what} signal n of {key}")
         close(cells.signal[c, :, :, 1], pair.mean, f"{what} means of {key}")
         found, e = {}, cells.head[c]
@@ -167,7 +168,7 @@ def compare_plan(learner, slow, before, thresholds, options):
 def check_optimal(plan, model, before, thresholds, initial, options):
     """The constrained optimum under thresholds that keep a share of the slack, if there is one."""
     thresholds = np.asarray(thresholds)
-    kept = options["caution"] ** 2 * max(before.slack, 0.0)
+    kept = 0.6 * options["caution"] ** 2 * max(before.slack, 0.0)
     for aim in (thresholds + kept, thresholds):
         best = twin.optimum(model.P, model.signals, aim, initial)
         if best is not None:

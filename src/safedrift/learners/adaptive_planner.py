@@ -62,6 +62,9 @@ SIGNAL_RATES = (
 POOLING = (0.0, 10.0, np.inf)
 """How many observations of other steps may count for a pair (s, a) at most."""
 
+MOST_RESERVE = 0.6
+"""Share of the slack that plans keep at caution 1; with all of it, no plan is found to be safe."""
+
 EVENTS = 256
 """Events that are kept."""
 
@@ -189,7 +192,6 @@ class AdaptivePlanner:
             tables.rewards[:, None],
             support,
             np.zeros(1, np.int64),
-            np.zeros((1, 8)),
             make_answers(1, K),
             np.empty((1, H)),
             np.empty((1, H, N, A)),
@@ -262,7 +264,7 @@ def _settings(setup: Setup, options: dict[str, Any]) -> Settings:
         ),
         float(options["replan_every"]),
         options["gain_per_plan"] * H,
-        caution * caution,
+        MOST_RESERVE * caution * caution,
     )
 
 
@@ -323,6 +325,7 @@ def _make_model(H: int, S: int, A: int, K: int, N: int, entries: int) -> Model:
         means=np.zeros((1 + K, H, N, A)),
         place=np.full(S, -1, np.int32),
         row=np.zeros((A + 1, 2 * (1 + K) + 1)),
+        visits=np.zeros(A),
         factor=np.zeros((2, CHOSEN)),
         worth=np.zeros((2, 2, N)),
         chosen=np.zeros((2 + K, CHOSEN, 3)),
@@ -361,7 +364,7 @@ def build(
     Parameters
     ----------
     caution
-        In [0, 1]: less violation for more regret. caution² of the slack that the model shows is
+        In [0, 1]: less violation for more regret. 0.6 caution² of the slack that the model shows is
         kept in reserve, and what is uncertain is taken to be less safe.
     false_alarm_rate
         False alarms per episode at most, in a world that does not change.

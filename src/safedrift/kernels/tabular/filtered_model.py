@@ -2,11 +2,11 @@
 
 Transitions, reward and utilities are averages of the heaviest experts of each quantity. States at
 step h are those that can be reached in the model; a pair of which nothing is known stays where it
-is and pays 1 (its utility: 1 - caution). Known pairs get bonuses. With n effective observations, u
-the variance of a mean, V_r and V_g values of the last plan and μ its multipliers:
+is and pays 1 (its utility: 1 - caution). Known pairs get bonuses. With n effective observations in N
+visits, u the variance of a mean, V_r and V_g values of the last plan and μ its multipliers:
 
     r̃ = r̂ + c_r √((u_r + Σ μ² u_g + Var(V_r + Σ μ V_g)/n)(1 + c_l log(1 + m)))
-           + c_h (H - h - 1)/n²
+           + c_h (H - h - 1)/N²
     g̃ = min(1, ĝ + c_g √(u_g + Var(V_g)/n))
 
 Variances of values are taken under P̂ mixed with half an observation of the average over the known
@@ -81,6 +81,7 @@ class Model(NamedTuple):
     means: FloatArray  # (1+K, H, N, A) without
     place: IndexArray  # (S,) scratch, all -1
     row: FloatArray  # (A+1, 2(1+K) + 1) scratch: two moments of each value, n; their average
+    visits: FloatArray  # (A,) scratch: visits of each action that the heaviest expert counts
     factor: FloatArray  # (2, CHOSEN) scratch
     worth: FloatArray  # (2, 2, N) scratch of `planner.take_policy`
     chosen: FloatArray  # (2+K, CHOSEN, 3) k, o and weight of experts, quantity by quantity
@@ -299,6 +300,12 @@ def write_row(know, plan, grid, pools, h, i, s, a, model):
     for x in range(last + 1):
         model.row[a, x] = 0.0
     spread = share_out(know, grid, c, q, model)
+    mine, others = blend(
+        know.own.visits[c] if c >= 0 else 0.0,
+        know.pooled.visits[q] if q >= 0 else 0.0,
+        grid.omega[int(model.chosen[0, 0, 1])],
+    )
+    model.visits[a] = mine + others
     if spread == 0.0:
         model.p[first] = 1.0
         return
@@ -385,10 +392,10 @@ def write_signals(know, plan, grid, bonuses, growth, h, i, s, model):
             spread += plan.mu[k] * plan.mu[k] * model.signals[1 + k, h, i, a]
         if h + 1 < H:
             spread += value_variance(model, a, 0) / least
-        few = max(n, 1.0)
-        bonus = bonuses.reward * np.sqrt(spread * growth) + bonuses.range * (H - h - 1) / (
-            few * few
-        )
+        bonus = bonuses.reward * np.sqrt(spread * growth)
+        if h + 1 < H:
+            visits = max(model.visits[a], 1.0)
+            bonus += bonuses.range * (H - h - 1) / (visits * visits)
         model.signals[0, h, i, a] = model.means[0, h, i, a] + bonus
         for g in range(1, C):
             spread = model.signals[g, h, i, a]

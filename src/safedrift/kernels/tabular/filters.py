@@ -63,6 +63,7 @@ class Cells(NamedTuple):
     key: NDArray[np.int64]  # (cap,) pair of a cell
     last: NDArray[np.int64]  # (cap,) episode of the last visit
     last_move: NDArray[np.int64]  # (cap,) of the last visit whose successor was seen
+    visits: FloatArray  # (cap,) whose successor was seen, nothing forgotten
     n: FloatArray  # (cap, kP) transitions: effective observations, and ...
     scale: FloatArray  # (cap, kP) ... what stored counts are to be multiplied by
     head: IndexArray  # (cap,) first edge, or -1
@@ -73,7 +74,7 @@ class Cells(NamedTuple):
 
 
 class Experts(NamedTuple):
-    """Weights and alarms of the experts of one quantity; of several, with one more axis in front."""
+    """Weights and alarms of the experts of one quantity; of several: one more axis in front."""
 
     weight: FloatArray  # (k, l)
     v: FloatArray  # (k, l) mean squared error of predictions; of transitions: α
@@ -98,6 +99,7 @@ def make_cells(pairs, C, kP, kS):
         key=np.zeros(cap, np.int64),
         last=np.zeros(cap, np.int64),
         last_move=np.zeros(cap, np.int64),
+        visits=np.zeros(cap),
         n=np.zeros((cap, kP)),
         scale=np.ones((cap, kP)),
         head=np.full(cap, -1, np.int32),
@@ -114,7 +116,7 @@ def with_room(cells, more):
     changed = {}
     if used + more > len(cells.key) and len(cells.key) < cells.index.size:
         size = min(max(2 * len(cells.key), used + more), cells.index.size)
-        for name in ("key", "last", "last_move", "n", "scale", "head", "signal"):
+        for name in ("key", "last", "last_move", "visits", "n", "scale", "head", "signal"):
             changed[name] = _longer(getattr(cells, name), size)
     if edges + more > len(cells.edge_next):
         size = max(2 * len(cells.edge_next), edges + more)
@@ -181,6 +183,7 @@ def cell_of(cells, pair, m):
     cells.last[c] = m
     cells.last_move[c] = m
     cells.head[c] = -1
+    cells.visits[c] = 0.0
     for k in range(cells.n.shape[1]):
         cells.n[c, k] = 0.0
         cells.scale[c, k] = 1.0
@@ -269,6 +272,8 @@ def blend(n, n_pooled, omega):
 def see_successor(own, pooled, c, p, state, S, experts, grid):
     """Score the experts on a successor, then count it."""
     e, f = edge_of(own, c, state), edge_of(pooled, p, state)
+    own.visits[c] += 1.0
+    pooled.visits[p] += 1.0
     experts.seen[0] += 1.0
     rate, least = 0.5 / np.sqrt(1.0 + 0.02 * experts.seen[0]), 0.05 / S
     for k in range(grid.kappa.size):

@@ -96,7 +96,6 @@ class Work(NamedTuple):
     rewards: FloatArray  # its rewards with a signal axis
     support: IndexArray  # (I,) first states
     episodes: NDArray[np.int64]  # (1,) 0
-    numbers: FloatArray  # (1, 8)
     answers: columns.Answers
     changes: FloatArray  # (1, H)
     policies: FloatArray  # (1, H, N, A)
