@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from safedrift import _check
+from safedrift._files import open_plain_file
 
 __all__ = ["Journal", "JournalReader", "Mark", "Rows", "joined"]
 
@@ -150,8 +151,7 @@ class JournalReader:
 
     def _tail(self) -> bytes:
         """The bytes that were not read yet; all of them if it is another file."""
-        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)
-        with open(os.open(self.path, flags), "rb") as file:
+        with open_plain_file(self.path) as file:
             found = os.fstat(file.fileno())
             if found.st_size > self.most:
                 wanted = f"at most {self.most / 2**20:,.0f} MiB to be watched"

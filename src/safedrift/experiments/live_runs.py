@@ -56,6 +56,8 @@ class LiveRun:
         path = self.folder / TRUTH
         key = truth_key(world, run.measure_every, run.measure_log)
         if self._truth is None or self._truth[0] != key:
+            if path.is_symlink() or (path.exists() and not path.is_file()):
+                _check.fail(str(path), "a plain file", "a link, a pipe or a folder")
             if path.stat().st_size > self.most:
                 wanted = f"at most {self.most / 2**20:,.0f} MiB to be watched"
                 _check.fail(str(path), wanted, f"{path.stat().st_size / 2**20:,.0f} MiB")

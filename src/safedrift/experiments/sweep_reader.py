@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from safedrift import _check
-from safedrift._files import plain_file
+from safedrift._files import open_plain_file, plain_file
 from safedrift.experiments.row_logs import read_lines
 from safedrift.experiments.studies import Study, study_from
 from safedrift.experiments.sweeps import RESULTS, ROWS, STUDY, read_study_record
@@ -136,8 +136,7 @@ class SweepReader:
             _check.fail(str(path), "a file", "a link")
         if not path.is_file():
             return True
-        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)
-        with open(os.open(path, flags), "rb") as file:
+        with open_plain_file(path) as file:
             found = os.fstat(file.fileno())
             if found.st_size > LONGEST_ROWS:
                 wanted = f"at most {LONGEST_ROWS / 2**30:.0f} GiB to be watched"

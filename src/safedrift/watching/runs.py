@@ -6,6 +6,7 @@ a sentence in the row.
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from safedrift import _check
+from safedrift._files import open_plain_file
 from safedrift.experiments.live_runs import LiveRun
 from safedrift.experiments.run_folder import JOURNAL
 from safedrift.experiments.run_listing import RunEntry, entry_from
@@ -109,6 +111,7 @@ class WatchedRun:
         if entry.state == "running":
             self._pace.see(done)
             beat = heartbeat_age(self.found.lock)
+        wrong = [text for text in (entry.error, known.get("error")) if text]
         title = f"{entry.problem or 'a world of your own'}: {entry.learner}"
         return plain_record({
             "id": self.found.id, "kind": "run", "name": self.found.name, "state": entry.state,
@@ -116,7 +119,7 @@ class WatchedRun:
             "done": None if entry.total is None else done, "total": entry.total,
             "rate": self._pace.rate, "left": self._pace.left(entry.total or 0), "beat": beat,
             "regret": known.get("regret"), "violation": known.get("violation"),
-            "events": known.get("events"), "error": entry.error or known.get("error"),
+            "events": known.get("events"), "error": "; ".join(wrong) or None,
             "started": self.started, "pending": self._figures is None,
         })  # fmt: skip
 
@@ -220,8 +223,9 @@ def _check_records(path: Path) -> None:
     A small file may hold very many numbers.
     """
     try:
-        size = path.stat().st_size
-        found = pq.read_metadata(path) if size <= MOST_BYTES else None
+        with open_plain_file(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            found = pq.read_metadata(file) if size <= MOST_BYTES else None
     except (OSError, pa.ArrowException):
         return
     if found is None:

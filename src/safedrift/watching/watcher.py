@@ -8,6 +8,8 @@ from threading import Lock
 from time import monotonic
 from typing import Any
 
+import numpy as np
+
 from safedrift.watching.folders import MOST_FOLDERS, Found, find_folders
 from safedrift.watching.runs import WatchedRun
 from safedrift.watching.sweeps import WatchedSweep
@@ -46,7 +48,7 @@ class Watcher:
 
     def overview(self) -> dict[str, Any]:
         """Return one row for every run and sweep: running ones first, then the newest."""
-        with self._lock:
+        with self._lock, np.errstate(all="ignore"):
             if monotonic() - self._looked > _FRESH:
                 self._look()
                 self._looked = monotonic()
@@ -76,7 +78,7 @@ class Watcher:
 
         None for an id that is not in the list; no data where `seen` is the version of now.
         """
-        with self._lock:
+        with self._lock, np.errstate(all="ignore"):
             item = self._by_id.get(id)
             if item is None:
                 return None
