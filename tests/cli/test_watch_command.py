@@ -98,7 +98,13 @@ def test_the_page_is_opened_where_there_is_a_screen(tmp_path, monkeypatch, scree
     assert len(seen) == opened
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGINT, id="Ctrl-C"),
+        pytest.param(signal.SIGTERM, id="SIGTERM", marks=pytest.mark.slow),
+    ],
+)
 def test_the_command_serves_until_it_is_stopped(tmp_path, number):
     world = small_world(20)
     sd.simulate(world, sd.learners.make("uniform", world), out=tmp_path / "a")

@@ -147,7 +147,7 @@ def test_names_are_escaped_where_plotly_reads_html(folder):
 
     rewrite_run(folder / "done" / "records.parquet", changed)
     forge_folder(folder / "done", lambda manifest: change(manifest["run"]))
-    _, details = look_at(folder)
+    _, details = look_at(folder / "done")
     shown = details["done"]
     assert shown["title"] == f"{HTML}: {LINK}"  # the page sets it as text
     figures = json.dumps([plot["figure"] for plot in shown["plots"]], ensure_ascii=False)
@@ -167,7 +167,7 @@ def test_names_of_learners_in_a_sweep_are_escaped(folder):
     rows = [{"run": 0, "learner": LINK, "status": "done", "strict_score": 0.5},
             {"run": 1, "learner": LINK, "status": "failed", "error": HTML}]  # fmt: skip
     write_rows(folder / "sweep", rows)
-    _, details = look_at(folder)
+    _, details = look_at(folder / "sweep")
     shown = details["sweep"]
     assert shown["learners"][0][0] == LINK
     assert shown["errors"] == [["1", HTML]]
@@ -204,7 +204,7 @@ def write_rows(folder, rows):
 )  # fmt: skip
 def test_rows_that_are_none_of_the_study_are_passed_over(folder, row):
     write_rows(folder / "sweep", [row])
-    rows, details = look_at(folder)
+    rows, details = look_at(folder / "sweep")
     assert rows["sweep"]["done"] == 0
     assert rows["sweep"]["state"] == "interrupted"
     assert details["sweep"]["damaged"] == 1
@@ -216,7 +216,7 @@ def test_rows_that_are_none_of_the_study_are_passed_over(folder, row):
 def test_scores_that_are_no_numbers_do_not_count(folder, score):
     row = {"run": 0, "learner": "uniform", "status": "done", "strict_score": score}
     write_rows(folder / "sweep", [row])
-    rows, details = look_at(folder)
+    rows, details = look_at(folder / "sweep")
     assert rows["sweep"]["done"] == 1
     assert details["sweep"]["learners"][0][1] == ""
 
@@ -227,7 +227,7 @@ def test_scores_that_are_no_numbers_do_not_count(folder, score):
 def test_a_forged_study_is_a_sentence(folder, text):
     digest = hashlib.sha256(text).hexdigest().encode()
     (folder / "sweep" / "study.json").write_bytes(text + digest + b"\n")
-    rows, details = look_at(folder)
+    rows, details = look_at(folder / "sweep")
     assert rows["sweep"]["state"] == "damaged"
     assert "study.json" in rows["sweep"]["error"]
     assert details["sweep"]["problem"] == rows["sweep"]["error"]
@@ -236,7 +236,7 @@ def test_a_forged_study_is_a_sentence(folder, text):
 def test_a_line_without_an_end_is_not_read_for_ever(folder, monkeypatch):
     monkeypatch.setattr("safedrift.experiments.sweep_reader._STEP", 1000)
     (folder / "sweep" / "rows.jsonl").write_bytes(b"x" * 5000)
-    rows, _ = look_at(folder)
+    rows, _ = look_at(folder / "sweep")
     assert "got a line that is too long" in rows["sweep"]["error"]
 
 
@@ -263,7 +263,7 @@ def test_a_small_file_with_very_many_numbers_is_not_read(folder):
     write_whole(path, lambda file: write_sealed(file, pa.table({"reward": column})))
     assert path.stat().st_size < 2**20
     forge_folder(folder / "done", lambda manifest: None)
-    rows, _ = look_at(folder)
+    rows, _ = look_at(folder / "done")
     assert "must be at most 33,554,432 numbers to be watched" in rows["done"]["error"]
 
 
@@ -272,14 +272,14 @@ def test_records_of_text_are_not_read(folder):
     table = pa.table({"reward": pa.array(["x"])})
     write_whole(path, lambda file: write_sealed(file, table))
     forge_folder(folder / "done", lambda manifest: None)
-    assert "got one with other than numbers" in look_at(folder)[0]["done"]["error"]
+    assert "got one with other than numbers" in look_at(folder / "done")[0]["done"]["error"]
 
 
 @pytest.mark.parametrize(("name", "file"), [("done", "records.parquet"), ("stopped", "truth.npz"),
                                             ("stopped", "records.journal")])  # fmt: skip
 def test_a_file_that_is_too_long_is_a_sentence(folder, monkeypatch, name, file):
     monkeypatch.setattr(watched_runs, "MOST_BYTES", (folder / name / file).stat().st_size - 1)
-    rows, _ = look_at(folder)
+    rows, _ = look_at(folder / name)
     assert "MiB to be watched" in rows[name]["error"]
 
 
@@ -306,7 +306,7 @@ def test_shapes_that_a_journal_does_not_hold(folder, header):
     block = len(text).to_bytes(8, "little") + text + b"\0" * 64
     path = folder / "stopped" / "records.journal"
     path.write_bytes(block + hashlib.sha256(block).digest())
-    _, details = look_at(folder)
+    _, details = look_at(folder / "stopped")
     assert not details["stopped"].get("plots")
 
 
@@ -331,14 +331,14 @@ def test_rows_that_are_none_of_the_run(folder, rows):
     path = folder / "stopped" / "records.journal"
     path.unlink()
     Journal(path).add(rows)
-    look_at(folder)
+    look_at(folder / "stopped")
 
 
 @pytest.mark.parametrize("cut", [1, 40, 200, 1000])
 def test_a_block_that_is_being_written_is_waited_for(folder, cut):
     path = folder / "stopped" / "records.journal"
     os.truncate(path, path.stat().st_size - cut)
-    rows, details = look_at(folder)
+    rows, details = look_at(folder / "stopped")
     assert rows["stopped"]["done"] < 40
     assert details["stopped"]["plots"]
     assert not details["stopped"].get("problem")
@@ -349,7 +349,7 @@ def test_a_damaged_block_is_told(folder):
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    assert "one that is damaged" in look_at(folder)[1]["stopped"]["problem"]
+    assert "one that is damaged" in look_at(folder / "stopped")[1]["stopped"]["problem"]
 
 
 values = st.recursive(

@@ -29,6 +29,17 @@ def page(tmp_path):
         yield found
 
 
+@pytest.fixture(scope="module")
+def one_run(tmp_path_factory):
+    """The page of a folder with one run, beside a file that is nobody's business."""
+    folder = tmp_path_factory.mktemp("served")
+    (folder / "secret").write_text("mine")
+    finished_run(folder / "runs" / "a")
+    with served(folder / "runs") as found:
+        found.ask("/api/folders")
+        yield found
+
+
 @pytest.fixture(autouse=True)
 def always_fresh(monkeypatch):
     monkeypatch.setattr(watchers, "_FRESH", -1.0)
@@ -49,8 +60,8 @@ def detail_of(folder, name):
 
 
 @pytest.mark.parametrize("path", FILES)
-def test_files_are_served_and_may_load_nothing_else(page, path):
-    status, headers, body = page.ask(path)
+def test_files_are_served_and_may_load_nothing_else(one_run, path):
+    status, headers, body = one_run.ask(path)
     assert status == 200
     policy = headers["content-security-policy"]
     assert policy.startswith("default-src 'none'; script-src 'self';")
@@ -63,9 +74,9 @@ def test_files_are_served_and_may_load_nothing_else(page, path):
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
-def test_nothing_but_get(page, method):
+def test_nothing_but_get(one_run, method):
     for path in ("/", "/api/folders", "/api/folders/0123456789abcdef"):
-        assert page.ask(path, method)[0] == 405
+        assert one_run.ask(path, method)[0] == 405
 
 
 @pytest.mark.parametrize(
@@ -74,12 +85,8 @@ def test_nothing_but_get(page, method):
      "/api/folders/%2e%2e", "/api/folders//etc/passwd", "/api/folders/runs", "/manifest.json",
      "//etc/passwd", "/api/folders/%00", "/page.js/../../app.py"],
 )  # fmt: skip
-def test_no_path_leads_to_a_file(tmp_path, path):
-    (tmp_path / "secret").write_text("mine")
-    finished_run(tmp_path / "runs" / "a")
-    with served(tmp_path / "runs") as page:
-        page.ask("/api/folders")
-        status, _, body = page.ask(path)
+def test_no_path_leads_to_a_file(one_run, path):
+    status, _, body = one_run.ask(path)
     assert status == 404
     assert b"mine" not in body
     assert b"root:" not in body
@@ -90,9 +97,9 @@ def test_no_path_leads_to_a_file(tmp_path, path):
     [("127.0.0.1", 200), ("localhost:1234", 200), ("evil.example", 400), ("127.0.0.1.evil.example",
      400), ("", 400), ("localhost.evil.example:80", 400), ("0.0.0.0", 400)],
 )  # fmt: skip
-def test_other_names_for_this_machine_are_refused(page, host, status):
+def test_other_names_for_this_machine_are_refused(one_run, host, status):
     for path in ("/", "/api/folders"):
-        found, headers, body = page.ask(path, Host=host)
+        found, headers, body = one_run.ask(path, Host=host)
         assert found == status
         assert "content-security-policy" in headers
         assert status == 200 or b"folder" not in body

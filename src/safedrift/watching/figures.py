@@ -8,11 +8,10 @@ from html import escape
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 
 from safedrift.events import Event
 from safedrift.reports.html import math_parts
-from safedrift.reports.plots import GREY, ORANGE, PURPLE, Plot, all_plots, downsample
+from safedrift.reports.plots import BLUE, GREY, ORANGE, PURPLE, Plot, all_plots, downsample
 from safedrift.results.run import Run
 
 __all__ = ["MOST_POINTS", "plain", "plain_record", "plots_of", "score_plot"]
@@ -92,16 +91,18 @@ def _marks(events: list[Event]) -> dict[str, Any]:
 def score_plot(rows: list[tuple[str, float, float]]) -> dict[str, Any]:
     """Return a plot of the mean strict score of every learner, (label, mean, standard error)."""
     rows = rows[::-1]  # the best on top
-    dots = go.Scatter(
-        x=[mean for _, mean, _ in rows],
-        y=list(range(len(rows))),
-        error_x={"array": [0 if math.isnan(e) else 1.96 * e for *_, e in rows], "thickness": 1.2},
-        mode="markers",
-        marker={"size": 9},
-        text=[escape(label, quote=False) for label, *_ in rows],
-        hovertemplate="%{text}: %{x:.4~g}<extra></extra>",
-        showlegend=False,
-    )
+    dots = {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [mean for _, mean, _ in rows],
+        "y": list(range(len(rows))),
+        "error_x": {"type": "data", "thickness": 1.2,
+                    "array": [0 if math.isnan(e) else 1.96 * e for *_, e in rows]},
+        "marker": {"size": 9, "color": BLUE},
+        "text": [escape(label, quote=False) for label, *_ in rows],
+        "hovertemplate": "%{text}: %{x:.4~g}<extra></extra>",
+        "showlegend": False,
+    }  # fmt: skip
     lines = [
         {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper", "layer": "below",
          "line": {"color": colour, "width": 1.5, "dash": "dash"}}
@@ -117,7 +118,7 @@ def score_plot(rows: list[tuple[str, float, float]]) -> dict[str, Any]:
         "yaxis": {"tickvals": list(range(len(rows))), "ticktext": names, "automargin": True,
                   "range": [-0.6, len(rows) - 0.4], "zeroline": False, "fixedrange": True},
     }  # fmt: skip
-    return {"data": plain([dots.to_plotly_json()]), "layout": plain(layout)}
+    return {"data": plain([dots]), "layout": plain(layout)}
 
 
 def _short(text: str, most: int = LONGEST_TEXT) -> str:
