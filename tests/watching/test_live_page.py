@@ -297,7 +297,7 @@ def test_a_run_that_has_not_begun_says_so(tmp_path):
     with run_folder.RunFolder(tmp_path / "a"):
         (row,) = rows_of(tmp_path).values()
         assert (row["state"], row["total"], row["error"]) == ("running", None, None)
-        assert detail_of(tmp_path, "a")["problem"] == "The run has not begun yet."
+        assert detail_of(tmp_path, "a")["problem"] is None
 
 
 def test_changes_that_the_learner_notices_are_shown_while_it_plays(tmp_path, monkeypatch):
@@ -389,6 +389,24 @@ def test_scores_so_far_are_the_means_of_the_results(tmp_path):
         assert shown[name][3] == number(sum(violations) / 3)
 
 
+def test_learners_are_compared_in_the_same_worlds(tmp_path):
+    """A sweep goes world by world: whoever is behind has played other worlds than the rest."""
+    study = STUDY | {"problems": ["stationary", {"name": "random", "options": {"gamma": 0.2}}]}
+    seen = {}
+
+    def look(stage, done, total, failed):
+        if stage == "runs":
+            seen[done] = detail_of(tmp_path, "s")
+
+    sweep(tmp_path / "s", study, look)
+    assert [(seen[n]["common_worlds"], seen[n]["worlds"]) for n in (0, 2, 4, 6, 8, 10)] == [
+        (0, 2), (1, 2), (1, 2), (1, 2), (1, 2), (2, 2),
+    ]  # fmt: skip
+    one, both = seen[6], seen[8]  # uniform has played two runs in the second world meanwhile
+    assert both["learners"][0][:4] == one["learners"][0][:4]
+    assert {line[0]: line[4] for line in both["learners"]} == {"uniform": "5", "opt-cmdp": "3"}
+
+
 # ---------------------------------------------------------------- parts
 
 
@@ -405,8 +423,8 @@ def test_pace_forgets_what_is_long_ago():
 
 
 def test_plain_data_is_strict_json():
-    found = plain({"a": np.array([1.0, np.nan, np.inf]), "b": np.int64(3), "c": ("x" * 1000, True)})
-    assert found == {"a": [1.0, None, None], "b": 3, "c": ["x" * 399 + "…", True]}
+    found = plain({"a": np.array([1.0, np.nan, np.inf]), "b": np.int64(3), "c": ("x" * 9000, True)})
+    assert found == {"a": [1.0, None, None], "b": 3, "c": ["x" * 1999 + "…", True]}
 
 
 def test_ids_tell_folders_apart(tmp_path):

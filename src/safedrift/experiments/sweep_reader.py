@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,22 +34,48 @@ _WANTED = "the study of a sweep, as safedrift wrote it"
 class _Row(NamedTuple):
     """What is kept of a run."""
 
+    world: int
     learner: int
     done: bool
     figures: tuple[float, ...]  # of SHOWN_FIGURES; NaN where there is none
     error: str
 
 
+class _Sums:
+    """Count, sum and sum of squares of each of SHOWN_FIGURES, over runs in one world."""
+
+    def __init__(self) -> None:
+        self.numbers = np.zeros((len(SHOWN_FIGURES), 3))
+
+    def add(self, figures: tuple[float, ...], sign: int) -> None:
+        x = np.array(figures)
+        known = np.isfinite(x)
+        x = np.where(known, x, 0.0)
+        self.numbers += sign * np.stack((known, x, x * x), axis=1)
+
+    def mean(self, i: int) -> float:
+        n, total, _ = self.numbers[i]
+        return float(total / n) if n > 0 else np.nan
+
+    def squared_error(self, i: int) -> float:
+        """Of the mean; NaN with fewer than two runs."""
+        n, total, squares = self.numbers[i]
+        if n < 2:
+            return np.nan
+        return float(max(squares / n - (total / n) ** 2, 0.0) / (n - 1))
+
+
 @dataclass
 class LearnerTally:
-    """What the runs of a learner came to: sums over those that are done."""
+    """What the runs of a learner came to, world by world.
+
+    Means are those over worlds of the means over runs: the worlds are given, the seeds random.
+    """
 
     label: str
     done: int = 0
     failed: int = 0
-    counted: list[int] = field(default_factory=lambda: [0] * len(SHOWN_FIGURES))
-    sums: list[float] = field(default_factory=lambda: [0.0] * len(SHOWN_FIGURES))
-    squares: list[float] = field(default_factory=lambda: [0.0] * len(SHOWN_FIGURES))
+    by_world: dict[int, _Sums] = field(default_factory=dict)
 
     def count(self, row: _Row, sign: int) -> None:
         """Add a row (1) or take it away (-1)."""
@@ -56,23 +83,21 @@ class LearnerTally:
             self.failed += sign
             return
         self.done += sign
-        for i, value in enumerate(row.figures):
-            if np.isfinite(value):
-                self.counted[i] += sign
-                self.sums[i] += sign * value
-                self.squares[i] += sign * value * value
+        self.by_world.setdefault(row.world, _Sums()).add(row.figures, sign)
 
-    def mean(self, i: int) -> float:
-        """Mean of figure i over the runs that are done; NaN without any."""
-        return self.sums[i] / self.counted[i] if self.counted[i] else np.nan
+    def worlds(self) -> set[int]:
+        """Return the worlds in which there is a strict score."""
+        return {world for world, sums in self.by_world.items() if sums.numbers[0, 0] > 0}
 
-    def error_of_mean(self, i: int) -> float:
-        """Standard error of that mean; NaN with fewer than two runs."""
-        n = self.counted[i]
-        if n < 2:
-            return np.nan
-        variance = max(self.squares[i] / n - self.mean(i) ** 2, 0.0) * n / (n - 1)
-        return float(np.sqrt(variance / n))
+    def mean(self, i: int, worlds: Iterable[int]) -> float:
+        """Mean of figure i over some worlds; NaN without any."""
+        found = [self.by_world[world].mean(i) for world in worlds if world in self.by_world]
+        return float(np.mean(found)) if found else np.nan
+
+    def error_of_mean(self, i: int, worlds: Iterable[int]) -> float:
+        """Standard error of that mean, over seeds; NaN with fewer than two runs in a world."""
+        found = [self.by_world[x].squared_error(i) for x in worlds if x in self.by_world]
+        return float(np.sqrt(np.sum(found)) / len(found)) if found else np.nan
 
 
 class SweepReader:
@@ -120,6 +145,14 @@ class SweepReader:
     def failed(self) -> int:
         """How many of them failed."""
         return sum(tally.failed for tally in self.learners)
+
+    def common_worlds(self) -> set[int]:
+        """Return the worlds in which all learners have a score, but for those without any yet.
+
+        A sweep goes world by world. Means over other worlds than the rest would be unfair.
+        """
+        found = [worlds for tally in self.learners if (worlds := tally.worlds())]
+        return set.intersection(*found) if found else set()
 
     @property
     def state(self) -> str:
@@ -173,13 +206,13 @@ class SweepReader:
         i = row["run"]
         if not 0 <= i < self.total:
             return None
-        learner = i // self.seeds % len(self._labels)
+        world, learner = divmod(i // self.seeds, len(self._labels))
         status, error = row.get("status"), row.get("error")
         if row.get("learner") != self._labels[learner] or not isinstance(status, str):
             return None
         figures = tuple(_number(row.get(name)) for name in SHOWN_FIGURES)
         why = error if isinstance(error, str) else ""
-        return _Row(learner, status == "done", figures, why)
+        return _Row(world, learner, status == "done", figures, why)
 
     def _count(self, row: _Row, sign: int) -> None:
         self.learners[row.learner].count(row, sign)
@@ -191,4 +224,4 @@ class SweepReader:
 
 def _number(value: Any) -> float:
     plain = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if plain and abs(value) < 1e300 else np.nan
+    return float(value) if plain and abs(value) < 1e150 else np.nan

@@ -17,7 +17,7 @@ from safedrift.results.run import Run
 __all__ = ["MOST_POINTS", "plain", "plain_record", "plots_of", "score_plot"]
 
 MOST_POINTS = 500  # per line
-LONGEST_TEXT = 400
+LONGEST_TEXT = 2000
 _MOST_WIDTH = 400  # columns of a run, all together
 _MOST_EVENTS = 256
 

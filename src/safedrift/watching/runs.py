@@ -164,9 +164,7 @@ class WatchedRun:
         shown = {"id": self.found.id, "kind": "run", "name": self.found.name}
         settings = None if self._manifest is None else self._manifest.run
         if self._manifest is None or settings is None:
-            return plain_record(
-                shown | {"problem": self.entry.error or "The run has not begun yet."}
-            )
+            return plain_record(shown | {"problem": self.entry.error})
         try:
             shown |= _about(self._manifest, settings)
             run = self._run()

@@ -82,14 +82,18 @@ class WatchedSweep:
         }  # fmt: skip
         reader = self._reader
         if reader is None:
-            return plain_record(shown | {"problem": self.error or "The sweep has not begun yet."})
-        tallies = sorted(reader.learners, key=lambda x: (np.isnan(x.mean(0)), x.mean(0)))
-        drawn = [(x.label, x.mean(0), x.error_of_mean(0)) for x in tallies if x.counted[0]]
+            return plain_record(shown | {"problem": self.error})
+        worlds = reader.common_worlds()
+        means = [
+            (x, [x.mean(i, worlds) for i in range(len(SHOWN_FIGURES))]) for x in reader.learners
+        ]
+        means.sort(key=lambda x: (np.isnan(x[1][0]), x[1][0]))
+        drawn = [(x.label, found[0], x.error_of_mean(0, worlds)) for x, found in means
+                 if not np.isnan(found[0])]  # fmt: skip
         rows = [
-            [x.label, *(_shown(x.mean(i)) for i in range(len(SHOWN_FIGURES))),
-             f"{x.done:,}", f"{x.failed:,}" if x.failed else ""]
-            for x in tallies
-        ]  # fmt: skip
+            [x.label, *map(_shown, found), f"{x.done:,}", f"{x.failed:,}" if x.failed else ""]
+            for x, found in means
+        ]
         definitions = [math_parts(FIGURES[name].replace("_+", "₊")) for name in SHOWN_FIGURES]
         return plain_record(shown | {
             "problem": self.error,
@@ -99,7 +103,8 @@ class WatchedSweep:
                        for error, count in reader.errors.most_common(_MOST_ERRORS)],
             "more_errors": max(0, len(reader.errors) - _MOST_ERRORS),
             "damaged": reader.damaged,
-            "definitions": [],
+            "common_worlds": len(worlds),
+            "worlds": reader.worlds,
         }) | {
             "definitions": definitions,
             "figure": score_plot(drawn[:_MOST_DRAWN]) if drawn else None,

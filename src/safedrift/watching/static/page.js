@@ -214,8 +214,8 @@ function themed(figure, id, wide) {
     layout.height += 19 * (named - 1);
     layout.margin = { ...layout.margin, l: 52, r: 8 };
   }
-  layout.shapes = (layout.shapes || []).map(shape => shape.line && shape.line.color === "#D0D5DB"
-    ? { ...shape, line: { ...shape.line, color: c.mark } } : shape);
+  layout.shapes = (layout.shapes || []).map(shape =>
+    ({ ...shape, line: { ...shape.line, color: shade(shape.line.color, c) } }));
   if (matchMedia("(pointer: coarse)").matches) layout.dragmode = false; // dragging scrolls
   return [figure.data.map(trace => recoloured(trace, c)), layout];
 }
@@ -223,12 +223,17 @@ function themed(figure, id, wide) {
 const BRIGHTER = { "#0072B2": "#4aa8e8", "#56B4E9": "#a6dcff", "#D55E00": "#ff9248",
   "#767676": "#a3a3a3" };
 
-function recoloured(trace, c) { // brighter lines on a dark page, ticks in the colour of the text
+function shade(colour, c) { // brighter on a dark page
+  if (colour === "#D0D5DB") return c.mark;
+  return matchMedia("(prefers-color-scheme: dark)").matches && BRIGHTER[colour] || colour;
+}
+
+function recoloured(trace, c) {
   const found = { ...trace };
-  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
-  if (dark && trace.line) found.line = { ...trace.line, color: BRIGHTER[trace.line.color] || trace.line.color };
+  if (trace.line) found.line = { ...trace.line, color: shade(trace.line.color, c) };
+  if (trace.marker) found.marker = { ...trace.marker, color: shade(trace.marker.color, c) };
   if (trace.marker && trace.marker.symbol === "line-ns") {
-    found.marker = { ...trace.marker, line: { ...trace.marker.line, color: c.text } };
+    found.marker.line = { ...trace.marker.line, color: c.text };
   }
   return found;
 }
@@ -276,7 +281,7 @@ function makeView(id, kind) {
     tiles: {} };
   nodes.back.href = "#";
   nodes.track = make("div", "track big", nodes.done, nodes.failed);
-  const tiles = make("div", "tiles");
+  const tiles = nodes.allTiles = make("div", "tiles");
   const wanted = kind === "sweep"
     ? { progress: ["Runs", []], rate: ["Runs per second", []], failures: ["Failed", []] }
     : { progress: ["Episodes", []], regret: ["Regret per episode", REGRET],
@@ -321,6 +326,7 @@ function showTop(row) { // what moves every second
   const problem = row.error || (shown.detail && shown.detail.problem) || "";
   setText(nodes.problem, problem);
   nodes.problem.hidden = !problem;
+  nodes.allTiles.hidden = row.state === "damaged" && !known;
 }
 
 function showRun(detail) {
@@ -349,7 +355,8 @@ function showRun(detail) {
       nodes.figureCard, nodes.more);
     nodes.drawn = [];
   }
-  const waiting = detail.problem ? "" : "No episodes are recorded yet. Curves appear after about a "
+  const waiting = detail.problem ? "" : !detail.parameters
+    ? "The run has not begun yet: its world is being built and solved." : "No episodes are recorded yet. Curves appear after about a "
     + "second of learning; before that, worlds are built, solved and compiled.";
   setText(nodes.lead, detail.headline || waiting);
   nodes.notes.replaceChildren(...(detail.notes || []).map(note => make("p", "note", note)));
@@ -398,7 +405,8 @@ function showSweep(detail) {
     nodes.meaning = make("div", "quiet meanings");
     nodes.errorCard = make("div", "card", make("h3", "", "Failures"), nodes.errors.node,
       nodes.moreErrors);
-    const scores = make("div", "card", make("h3", "", "Means over the runs so far, best first"),
+    nodes.over = make("p", "quiet");
+    const scores = make("div", "card", make("h3", "", "Means so far, best first"), nodes.over,
       nodes.scores.node, nodes.moreLearners, nodes.meaning);
     nodes.plot.node.classList.add("card");
     nodes.rest.replaceChildren(nodes.plot.node, scores, nodes.errorCard, nodes.damaged);
@@ -408,8 +416,12 @@ function showSweep(detail) {
     withParts("p", "", [["", "Strict score: "], ...strict]),
     withParts("p", "", [["", "Regret per episode: "], ...regret]),
     withParts("p", "", [["", "Violation per episode: "], ...violation]));
-  setParts(nodes.plot.caption, [["", "Mean over runs with a 95% interval (1.96 standard errors). "
-    + "0 is the optimum of every single episode, 1 is as bad as the uniform policy."]]);
+  setParts(nodes.plot.caption, [["", "Mean over worlds with a 95% interval over seeds (1.96 standard "
+    + "errors). 0 is the optimum of every single episode, 1 is as bad as the uniform policy."]]);
+  setText(nodes.over, !detail.worlds ? ""
+    : detail.common_worlds === detail.worlds ? "Over all runs that are done."
+    : `Over ${count(detail.common_worlds)} of ${count(detail.worlds)} worlds: those in which every `
+      + "learner that has a score has one. Others would favour whoever has played the easier ones.");
   nodes.plot.node.hidden = !detail.figure;
   if (detail.figure) draw(nodes.plot.drawing, detail.figure, id);
   fill(nodes.scores, detail.learners || []);
