@@ -418,8 +418,11 @@ def test_pace_forgets_what_is_long_ago():
     assert pace.rate == pytest.approx(10)
     pace.see(0, at=61.0)
     assert pace.rate is None
-    pace.see(0, at=62.0)
+    pace.see(0, at=70.0)
     assert pace.left(10) is None
+    pace.see(10, at=71.0)  # from when it began to move
+    assert pace.rate == pytest.approx(10)
+    assert pace.left(30) == pytest.approx(2)
 
 
 def test_plain_data_is_strict_json():

@@ -27,9 +27,10 @@ class Pace:
         self._seen: deque[tuple[float, int]] = deque()
 
     def see(self, count: int, at: float | None = None) -> None:
-        """Note a count; one that is smaller than the last starts again."""
+        """Note a count; one that is smaller than the last, or a first one again, starts again."""
         now = monotonic() if at is None else at
-        if self._seen and count < self._seen[-1][1]:
+        waits = len(self._seen) == 1 and count == self._seen[0][1]
+        if waits or (self._seen and count < self._seen[-1][1]):
             self._seen.clear()
         self._seen.append((now, count))
         while len(self._seen) > 2 and now - self._seen[1][0] > _WINDOW:
