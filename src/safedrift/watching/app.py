@@ -16,7 +16,6 @@ from collections.abc import Callable
 from importlib.resources import files
 from typing import Any
 
-import plotly
 from plotly.offline import get_plotlyjs
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -71,7 +70,7 @@ def make_app(watcher: Watcher) -> Starlette:
     routes = [
         Route("/api/folders", folders, methods=["GET"]),
         Route("/api/folders/{id}", folder, methods=["GET"]),
-        Route("/plotly.js", _constant(get_plotlyjs(), "text/javascript", plotly.__version__)),
+        Route("/plotly.js", _constant(get_plotlyjs(), "text/javascript", "private, max-age=3600")),
     ]
     for path, (name, kind) in _FILES.items():
         text = files("safedrift.watching").joinpath("static", name).read_text(encoding="utf-8")
@@ -89,10 +88,9 @@ def _json(data: Any, status: int = 200, headers: dict[str, str] | None = None) -
     return Response(text, status, kept, media_type="application/json")
 
 
-def _constant(text: str, kind: str, version: str | None = None) -> Callable[[Request], Response]:
-    """What never changes while the page is served; with a version, neither does it afterwards."""
+def _constant(text: str, kind: str, kept: str = "no-cache") -> Callable[[Request], Response]:
+    """What never changes while the page is served; `kept` says how long a browser keeps it."""
     data = text.encode()
-    kept = "no-cache" if version is None else "private, max-age=3600"
 
     def get(request: Request) -> Response:
         return Response(data, headers={"Cache-Control": kept}, media_type=kind)

@@ -331,9 +331,8 @@ function showTop(row) { // what moves every second
 
 function showRun(detail) {
   const { nodes, id } = shown;
-  const seed = detail.configuration ? ` · ${detail.configuration}` : "";
   setText(nodes.title, detail.title || detail.name);
-  setText(nodes.name, detail.name + seed);
+  setText(nodes.name, [detail.name, detail.configuration].filter(Boolean).join(" · "));
   if (!nodes.lead) {
     nodes.lead = make("p", "lead");
     nodes.notes = make("div");
@@ -355,10 +354,7 @@ function showRun(detail) {
       nodes.figureCard, nodes.more);
     nodes.drawn = [];
   }
-  const waiting = detail.problem ? "" : !detail.parameters
-    ? "The run has not begun yet: its world is being built and solved." : "No episodes are recorded yet. Curves appear after about a "
-    + "second of learning; before that, worlds are built, solved and compiled.";
-  setText(nodes.lead, detail.headline || waiting);
+  setText(nodes.lead, detail.headline || (detail.problem ? "" : waiting(detail)));
   nodes.notes.replaceChildren(...(detail.notes || []).map(note => make("p", "note", note)));
   showPlots(detail.plots || [], id);
   nodes.guide.hidden = !(detail.plots || []).length;
@@ -370,6 +366,12 @@ function showRun(detail) {
   fill(nodes.figures, detail.figures || []);
   nodes.more.hidden = !(detail.parameters || []).length;
   fill(nodes.parameters, detail.parameters || []);
+}
+
+function waiting(detail) {
+  if (!detail.parameters) return "The run has not begun yet: its world is being built and solved.";
+  return "No episodes are recorded yet. Curves appear after about a second of learning; the first "
+    + "time, the learner is compiled before that.";
 }
 
 function showPlots(plots, id) {
