@@ -17,7 +17,7 @@ SOURCE = ROOT / "src" / "safedrift"
 ORDER = (
     "_version", "_check", "_files", "knowledge", "scale", "events", "results", "kernels",
     "planning", "learners", "models", "oracles", "theory", "adapters", "display", "problems",
-    "worldfiles", "experiments", "reports", "cli",
+    "worldfiles", "experiments", "reports", "watching", "cli",
 )  # fmt: skip
 # ... except for these, which they reach neither directly nor through others.
 NEVER = {

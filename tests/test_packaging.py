@@ -26,7 +26,7 @@ def constraints():
 
 def requirements():
     extras = PROJECT["optional-dependencies"]
-    wanted = [*PROJECT["dependencies"], *extras["dev"], *extras["data"]]
+    wanted = [*PROJECT["dependencies"], *extras["dev"], *extras["data"], *extras["watch"]]
     return [r for r in map(Requirement, wanted) if r.name != "safedrift"]
 
 

@@ -11,6 +11,8 @@ import safedrift as sd
 from safedrift.cli import app
 from safedrift.experiments.reference_points import ORACLES
 from safedrift.problems import PROBLEMS
+from safedrift.watching import server
+from safedrift.watching.watcher import Watcher
 
 ROOT = Path(__file__).parents[1]
 
@@ -24,6 +26,12 @@ def test_python_of_the_readme_runs(tmp_path, monkeypatch):
     exec("\n".join(others), {})
 
 
+def nobody_waits(folder, port, *, open_page, tell):
+    """In place of serving the live page until Ctrl-C."""
+    Watcher(folder).overview()
+    tell("http://127.0.0.1/")
+
+
 def test_commands_of_the_readme_run(tmp_path, monkeypatch):
     """All of them, one after the other, with fewer episodes."""
     monkeypatch.chdir(tmp_path)
@@ -32,6 +40,7 @@ def test_commands_of_the_readme_run(tmp_path, monkeypatch):
     (block,) = re.findall(r"## On the command line\n\n```\n(.*?)```", text, re.DOTALL)
     lines = [shlex.split(line) for line in block.splitlines()]
     assert len(lines) > 8
+    monkeypatch.setattr(server, "serve", nobody_waits)
     for program, command, *rest in lines:
         assert program == "safedrift"
         fewer = command in ("run", "problems", "compare") and "--help" not in rest
@@ -65,6 +74,7 @@ def test_python_and_commands_of_the_page_on_experiments_run(tmp_path, monkeypatc
     (study,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
     (tmp_path / "study.yaml").write_text(study.replace("2000", "20").replace("10  ", "2  "))
     blocks = re.findall(r"```\n(safedrift .*?)```", text, re.DOTALL)
+    monkeypatch.setattr(server, "serve", nobody_waits)
     lines = [shlex.split(line) for block in blocks for line in block.splitlines()]
     assert len(lines) >= 7
     for program, command, *rest in lines:

@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 import secrets
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
@@ -20,6 +21,7 @@ from safedrift import _check
 __all__ = [
     "file_digest",
     "is_partial",
+    "open_plain_file",
     "plain_file",
     "remove_partial_files",
     "write_text",
@@ -92,6 +94,16 @@ def remove_partial_files(folder: Path) -> None:
 def plain_file(path: Path) -> bool:
     """Whether there is a file of this name that is no link to another one."""
     return path.is_file() and not path.is_symlink()
+
+
+def open_plain_file(path: Path) -> IO[bytes]:
+    """Open a file to be read; links and pipes, which might lead elsewhere or never end, are not."""
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    number = os.open(path, flags | getattr(os, "O_BINARY", 0))
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise OSError(f"{path} must be a plain file")
+    return open(number, "rb")
 
 
 def file_digest(path: str | os.PathLike[str]) -> str:

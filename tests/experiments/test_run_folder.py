@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import safedrift as sd
 from builders import forge_folder, linear_world, rewrite_run, sign, small_world
 from safedrift._files import is_partial, write_text, write_whole
-from safedrift.experiments import playing
+from safedrift.experiments import playing, run_folder
 from safedrift.experiments.checkpoints import checkpoint_files, read_checkpoint
 from safedrift.experiments.differences import differences
 from safedrift.experiments.run_folder import RunFolder
@@ -58,15 +58,18 @@ class Stopped(Exception):
     pass
 
 
-def play_until(world, learner, out, stop, *, seed=3, **options):
-    """Simulate into a folder with a checkpoint after every chunk; raise an error after `stop`."""
-
+def stop_at(episode):
     def progress(stage, done, total):
-        if stage == "learning" and done >= stop:
+        if stage == "learning" and done >= episode:
             raise Stopped
 
+    return progress
+
+
+def play_until(world, learner, out, stop, *, seed=3, **options):
+    """Simulate into a folder with a checkpoint after every chunk; raise an error after `stop`."""
     with RunFolder(out, checkpoint_seconds=0, **options) as folder:
-        run = sd.simulate(world, learner, seed, out=folder, progress=progress)
+        run = sd.simulate(world, learner, seed, out=folder, progress=stop_at(stop))
         folder.finish(run)
     return run
 
@@ -265,6 +268,21 @@ def test_rows_after_the_last_checkpoint_are_cut_off(stopped, world):
     assert_same(sd.simulate(world, agent_for(world), 3), again)
     assert told == []
     assert read_folder_manifest(stopped).sessions == 3
+
+
+def test_rows_that_were_written_between_checkpoints_change_nothing(stopped, world, monkeypatch):
+    """They are there for whoever watches the run; what follows a checkpoint is played again."""
+    monkeypatch.setattr(run_folder, "ROW_SECONDS", 0.0)
+    journal = stopped / "records.journal"
+    before = journal.stat().st_size
+    with pytest.raises(Stopped), RunFolder(stopped, resume=True, checkpoint_seconds=1e6) as folder:
+        sd.simulate(world, agent_for(world), 3, out=folder, progress=stop_at(50))
+    assert journal.stat().st_size > before
+    assert (stopped / "truth.npz").is_file()
+    again = sd.simulate(world, agent_for(world), 3, out=stopped, resume=True)
+    assert_same(sd.simulate(world, agent_for(world), 3), again)
+    assert not journal.exists()
+    assert not (stopped / "truth.npz").exists()
 
 
 def test_a_run_of_another_version_is_not_continued(stopped, world):

@@ -19,6 +19,7 @@ from safedrift.cli.report_command import report
 from safedrift.cli.run_command import run
 from safedrift.cli.sweep_command import sweep
 from safedrift.cli.theory_command import theory
+from safedrift.cli.watch_command import watch
 
 __all__ = ["app", "main"]
 
@@ -30,7 +31,7 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command(cls=SeveralLearners)(compare)
-for command in (sweep, ls, show, verify, report, certify, problems, learners, theory):
+for command in (sweep, watch, ls, show, verify, report, certify, problems, learners, theory):
     app.command()(command)
 
 

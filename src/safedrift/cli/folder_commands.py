@@ -15,7 +15,7 @@ from rich.text import Text
 from safedrift.cli.shared import UsageError, friendly_errors, load_world_file
 
 if TYPE_CHECKING:
-    from safedrift.results.run_folders import FolderManifest
+    from safedrift.experiments.run_listing import RunEntry
 
 _STYLES = {"done": "green", "running": "bold", "interrupted": "yellow", "failed": "red"}
 
@@ -31,12 +31,13 @@ def ls(
     The same id means the same settings. A run that says it is running, but has no process any more,
     is shown as interrupted; `safedrift run ... --resume` continues it.
     """
+    from safedrift.experiments.run_listing import run_entry
     from safedrift.results.run_folders import run_folders
 
     with friendly_errors():
         if not folder.is_dir():
             raise UsageError(f"folder must be a folder of runs; got {folder}")
-        rows = [_row(path) for path in run_folders(folder)]
+        rows = [_row(run_entry(path)) for path in run_folders(folder)]
         if as_json:
             sys.stdout.write(json.dumps(rows, indent=1) + "\n")
             return
@@ -57,38 +58,11 @@ def _cell(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _row(path: Path) -> dict[str, Any]:
-    """What is listed of a run; a damaged one too."""
-    from safedrift.results.run_folders import read_folder_manifest, state_of
-
-    names = ("id", "problem", "learner", "episodes", "seed")
-    row: dict[str, Any] = {"run": str(path), "state": "damaged", **dict.fromkeys(names)}
-    try:
-        manifest = read_folder_manifest(path)
-    except (ValueError, OSError) as error:
-        return row | {"error": " ".join(str(error).split())}
-    row |= {"state": state_of(path, manifest), "id": manifest.id, "error": manifest.error}
-    run = manifest.run
-    if run is not None:
-        row |= {
-            "problem": run.problem or run.environment,
-            "learner": run.learner.name,
-            "episodes": _episodes(path, manifest),
-            "seed": run.seed,
-        }
-    return row
-
-
-def _episodes(path: Path, manifest: FolderManifest) -> str:
-    """How many episodes are done, of how many."""
-    from safedrift.experiments.checkpoints import checkpoint_files, episodes_in_name
-
-    total = 0 if manifest.run is None else manifest.run.sizes.M
-    if manifest.state == "done":
-        return f"{total:,}"
-    known = checkpoint_files(path)
-    done = episodes_in_name(known[0]) if known else 0
-    return f"{min(done, total):,} of {total:,}"
+def _row(entry: RunEntry) -> dict[str, Any]:
+    """What is listed of a run, as plain data."""
+    plain = {"run": str(entry.path), "state": entry.state, "episodes": entry.episodes}
+    names = ("id", "problem", "learner", "seed", "error")
+    return plain | {name: getattr(entry, name) for name in names}
 
 
 def show(
@@ -98,6 +72,7 @@ def show(
     ] = False,
 ) -> None:
     """Show everything that is known of a run: state, settings, versions, timings, files."""
+    from safedrift.experiments.run_listing import entry_from
     from safedrift.results.folder_locks import heartbeat_age
     from safedrift.results.run_folders import read_folder_manifest, state_of
 
@@ -111,7 +86,7 @@ def show(
         age = heartbeat_age(run)
         if plain["state"] == "running" and age is not None:
             plain["heartbeat"] = f"{age:.0f} s ago"
-        plain["episodes"] = _episodes(run, manifest)
+        plain["episodes"] = entry_from(run, manifest, plain["state"]).episodes
         del plain["checksum"]
         rows = _flat("", plain)
         width = max(len(name) for name, _ in rows)

@@ -282,8 +282,8 @@ def _run(asked: Request, folder: RunFolder) -> Run:
     import safedrift as sd
     from safedrift import _check
     from safedrift.experiments.grid_error import finer
-    from safedrift.experiments.row_files import key_of, world_digest
-    from safedrift.experiments.run_folder import TRUTH
+    from safedrift.experiments.row_files import world_digest
+    from safedrift.experiments.run_folder import TRUTH, truth_key
     from safedrift.experiments.truth_files import stored_truth
     from safedrift.results.measured import measured_episodes
 
@@ -298,7 +298,7 @@ def _run(asked: Request, folder: RunFolder) -> Run:
         advance = progress.stages(OPTIMA_LABEL, measured.size)
         truth = stored_truth(
             folder.work / TRUTH,
-            key_of(world=world_digest(world), episodes=[asked.measure_every, asked.measure_log]),
+            truth_key(world_digest(world), asked.measure_every, asked.measure_log),
             lambda: sd.measure_truth(world, measured, progress=advance),
             folder.tell,
         )

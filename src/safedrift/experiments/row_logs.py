@@ -10,12 +10,12 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from time import monotonic
 from typing import IO, Any
 
-__all__ = ["RowLog"]
+__all__ = ["RowLog", "read_lines"]
 
 _SYNC = 1.0  # seconds between two times that rows are forced to the disk
 _DIGITS = 16
@@ -47,15 +47,11 @@ class RowLog:
         whole = data[: data.rfind(b"\n") + 1]
         if len(whole) < len(data):
             os.truncate(self.path, len(whole))
-        for number, line in enumerate(whole.splitlines(), start=1):
-            digest, _, text = line.partition(b" ")
-            try:
-                if digest != _digest(text):
-                    raise ValueError
-                row = json.loads(text)
-                self.rows[int(row["run"])] = _compact(row)
-            except (ValueError, KeyError, TypeError, AttributeError):
+        for number, row in enumerate(read_lines(whole), start=1):
+            if row is None:
                 tell(f"line {number} of {self.path} is damaged; its run is played again")
+            else:
+                self.rows[row["run"]] = row
 
     def add(self, rows: Iterable[dict[str, Any]]) -> None:
         """Keep rows, on disk too."""
@@ -81,6 +77,19 @@ class RowLog:
             os.fsync(self._file.fileno())
             self._file.close()
             self._file = None
+
+
+def read_lines(whole: bytes) -> Iterator[dict[str, Any] | None]:
+    """Yield the row of every line, with the number of its run as "run"; None for a damaged one."""
+    for line in whole.splitlines():
+        digest, _, text = line.partition(b" ")
+        try:
+            if digest != _digest(text):
+                raise ValueError
+            row = json.loads(text)
+            yield _compact(row | {"run": int(row["run"])})
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+            yield None
 
 
 def _compact(row: dict[str, Any]) -> dict[str, Any]:

@@ -39,8 +39,11 @@ from safedrift.experiments.checkpoints import (
 )
 from safedrift.experiments.differences import differences
 from safedrift.experiments.journals import Journal, Rows, joined
+from safedrift.experiments.noticed import noticed_events
 from safedrift.experiments.provenance import git_commit, now, package_versions
+from safedrift.experiments.row_files import key_of
 from safedrift.experiments.streams import seeds
+from safedrift.experiments.truth_files import write_truth
 from safedrift.learners import Learner
 from safedrift.results.folder_locks import LOCK, FolderLock
 from safedrift.results.manifest import Manifest
@@ -56,12 +59,14 @@ from safedrift.results.run_folders import (
     write_folder_manifest,
 )
 from safedrift.results.storage import to_parquet
+from safedrift.results.truth import Truth
 
-__all__ = ["RunFolder"]
+__all__ = ["RunFolder", "truth_key"]
 
 JOURNAL = "records.journal"
 TRUTH = "truth.npz"
 SECONDS = 30.0  # between checkpoints
+ROW_SECONDS = 1.0  # between two times that rows are written for whoever watches the run
 _SHARE = 20  # checkpoints take at most one part in so many of the time
 _FOUND_IN_RUNS = (RECORDS, JOURNAL, TRUTH, "report.html", "summary.json", "certificates.json")
 _ELSE = "another experiment needs another folder"
@@ -273,7 +278,7 @@ class RunFolder:
         self.resumable = resumable
         self._journal = Journal(self.work / JOURNAL)
         self._new: list[Rows] = []
-        self._started = self._last = monotonic()
+        self._started = self._last = self._written = monotonic()
         self._cost = 0.0
         self._before = self.manifest.seconds
         self._check_space(learner, episodes.size)
@@ -321,6 +326,13 @@ class RunFolder:
             wanted = f"on a disk with {needed / 2**20:.0f} MiB free"
             _check.fail(str(self.path), wanted, f"{free / 2**20:.0f} MiB")
 
+    def keep_truth(self, truth: Truth) -> None:
+        """Write what is true of the world beside the rows, for whoever watches the run."""
+        run, path = self.manifest.run, self.work / TRUTH
+        if run is not None and not path.exists():
+            key = truth_key(self.manifest.world, run.measure_every, run.measure_log)
+            write_truth(path, key, truth)
+
     def add(
         self, done: int, rows: Rows, learner: Learner, extra: Callable[[], dict[str, NDArray[Any]]]
     ) -> None:
@@ -328,14 +340,28 @@ class RunFolder:
         self._new.append(rows)
         start = monotonic()
         wait = max(self.every, _SHARE * self._cost) if self.every else 0.0
-        if self.resumable and start - self._last >= wait:
-            mark = self._journal.add(joined(self._new))
-            self._new = []
+        due = self.resumable and start - self._last >= wait
+        if not due and start - self._written < ROW_SECONDS:
+            return
+        mark = self._journal.add(joined(self._new), wait=due)
+        self._new = []
+        self._tell_events(learner)
+        self._written = monotonic()
+        if due:
             id = self.manifest.id or ""
             point = Checkpoint(done, id, mark, self._seconds(), learner.state(), extra())
             write_checkpoint(self.work, point)
             self._last = monotonic()
             self._cost = self._last - start
+
+    def _tell_events(self, learner: Learner) -> None:
+        """Enter changes that the learner has noticed into the manifest, if there are new ones."""
+        run = self.manifest.run
+        if run is not None:
+            events = noticed_events(learner, run.constraints or ())
+            if events != run.learner.events:
+                record = run.learner.model_copy(update={"events": events})
+                self._update(run=run.model_copy(update={"learner": record}))
 
     def _seconds(self) -> float:
         return round(self._before + monotonic() - self._started, 3)
@@ -378,6 +404,11 @@ class RunFolder:
         for name in reversed(kept):  # the manifest last
             if plain_file(inside / name):
                 (inside / name).replace(self.path / name)
+
+
+def truth_key(world: str | None, measure_every: int, measure_log: int | None) -> str:
+    """Return what tells a run's truth from others: the hash of its world, which episodes."""
+    return key_of(world=world, episodes=[measure_every, measure_log])
 
 
 def _holds_finished_run(folder: Path) -> bool:

@@ -7,7 +7,6 @@ policies of the measured ones; their exact values are computed afterwards, in th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,10 +15,10 @@ import numpy as np
 from safedrift import _check
 from safedrift._check import FloatArray, IntArray
 from safedrift.adapters.gymnasium_worlds import GymnasiumWorld
-from safedrift.events import Event
 from safedrift.experiments.callbacks import Callback, check_callbacks, seen_rows
 from safedrift.experiments.grid_error import GridError
 from safedrift.experiments.journals import Rows, joined
+from safedrift.experiments.noticed import noticed_events
 from safedrift.experiments.playing import Chunk, World, play_chunks
 from safedrift.experiments.row_files import world_digest
 from safedrift.experiments.run_folder import RunFolder
@@ -152,7 +151,7 @@ def _simulate(
     notes = getattr(learner, "notes", None)
     told = [] if notes is None else list(notes(trace))
     error = None if grid is None else grid.error(truth.optimal_reward, outcome)
-    noticed = _events(learner, settings.constraints or ())
+    noticed = noticed_events(learner, settings.constraints or ())
     record = settings.learner.model_copy(update={"notes": told, "events": noticed})
     manifest = settings.model_copy(update={"learner": record, "discretisation": error})
     run = Run(truth, outcome, trace, manifest, policy, learner)
@@ -181,6 +180,7 @@ def _learn(
         done, recorded, extra = folder.begin(
             settings, digest, learner, episodes, resumable=resumable
         )
+        folder.keep_truth(truth)
         if grid is not None:
             grid.restore(extra)
     for callback in callbacks:
@@ -309,16 +309,6 @@ def _manifest(
         measure_every=measure_every,
         measure_log=measure_log,
     )
-
-
-def _events(learner: Learner, names: Sequence[str]) -> list[Event]:
-    """Changes that the learner noticed, with the names of the constraints where they have any."""
-    noticed = getattr(learner, "events", None)
-    found: list[Event] = [] if noticed is None else noticed()
-    if not names and learner.sizes.K > 1:
-        return found
-    called = {f"utility {k}": name for k, name in enumerate(names or ("utility",))}
-    return [replace(x, quantity=called.get(x.quantity, x.quantity)) for x in found]
 
 
 # ---------------------------------------------------------------- checks

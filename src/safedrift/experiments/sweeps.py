@@ -38,7 +38,7 @@ from safedrift.results.folder_locks import LOCK, FolderLock
 from safedrift.results.measured import measured_episodes
 from safedrift.results.scores import RunScore
 
-__all__ = ["Sweep", "SweepProgress", "run_sweep"]
+__all__ = ["Sweep", "SweepProgress", "read_study_record", "run_sweep"]
 
 STUDY, ROWS, RESULTS, TRUTHS = "study.json", "rows.jsonl", "results.parquet", "truths"
 
@@ -289,7 +289,7 @@ def _check_study(folder: Path, plan: Plan) -> None:
     plain = {"version": __version__, **plan.record()}
     if not plain_file(path):
         write_text(path, _signed(plain))
-    different = list(differences(_read_signed(path), plain))
+    different = list(differences(read_study_record(path), plain))
     if different:
         shown = "; ".join(f"{name} is {_short(new)} instead of {_short(before)}"
                           for name, before, new in different[:8])  # fmt: skip
@@ -307,14 +307,15 @@ def _signed(plain: dict[str, Any]) -> str:
     return f"{text}{hashlib.sha256(text.encode()).hexdigest()}\n"
 
 
-def _read_signed(path: Path) -> Any:
+def read_study_record(path: Path) -> Any:
+    """Return what study.json says (the plan's `record` and the version), if it is whole."""
     try:
         text = path.read_text(encoding="utf-8")
         body, digest = text[:-65], text[-65:].strip()
         if hashlib.sha256(body.encode()).hexdigest() != digest or not text.endswith("\n"):
             raise ValueError
         return json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         _check.fail(str(path), "as safedrift wrote it", "one that was changed or damaged")
 
 

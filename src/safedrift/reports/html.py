@@ -6,13 +6,33 @@ import re
 from collections.abc import Iterable
 from html import escape
 
-__all__ = ["math", "table"]
+__all__ = ["math", "math_parts", "table"]
+
+_RAISED = re.compile(r"_(?:\{(.+?)\}|(\w|\*))|\^(?:\{(.+?)\}|(-?\w))")
 
 
 def math(text: str) -> str:
     """Return the HTML of a text with subscripts _x, _{…} and superscripts ^x, ^{…}."""
-    text = re.sub(r"_(?:\{(.+?)\}|(\w|\*))", r"<sub>\1\2</sub>", escape(text))
-    return re.sub(r"\^(?:\{(.+?)\}|(-?\w))", r"<sup>\1\2</sup>", text)
+    return "".join(
+        f"<{tag}>{escape(part)}</{tag}>" if tag else escape(part) for tag, part in math_parts(text)
+    )
+
+
+def math_parts(text: str) -> list[tuple[str, str]]:
+    """Return such a text as plain parts, each with its tag: "sub", "sup", or "" for none.
+
+    Examples
+    --------
+    >>> from safedrift.reports.html import math_parts
+    >>> math_parts("V_r*[m] ≤ H^2")
+    [('', 'V'), ('sub', 'r'), ('', '*[m] ≤ H'), ('sup', '2')]
+    """
+    parts, at = [], 0
+    for found in _RAISED.finditer(text):
+        low, high = found[1] or found[2], found[3] or found[4]
+        parts += [("", text[at : found.start()]), ("sub", low) if low else ("sup", high)]
+        at = found.end()
+    return [(tag, part) for tag, part in [*parts, ("", text[at:])] if part]
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]], name: str = "") -> str:

@@ -16,7 +16,15 @@ from safedrift._files import write_text
 from safedrift.reports.certificate_section import LEMMA_STYLE, lemma_section
 from safedrift.reports.html import math, table
 from safedrift.reports.plots import MOST_MARKS, MOST_POINTS, Plot, all_plots, events
-from safedrift.reports.summary_text import configuration, flatten, headline, key_figures
+from safedrift.reports.summary_text import (
+    CHANGES_CAPTION,
+    CHANGES_HEAD,
+    configuration,
+    flatten,
+    headline,
+    key_figures,
+    noticed_changes,
+)
 from safedrift.results.run import Run
 from safedrift.theory.certificates import Certificates
 
@@ -74,24 +82,14 @@ def _page(run: Run, certificates: Certificates | None) -> str:
 
 def _changes(run: Run) -> str:
     """A table of the changes that the learner noticed, or nothing."""
-    found = run.manifest.learner.events
+    found = noticed_changes(run.manifest)
     if not found:
         return ""
-    rows = [
-        (
-            f"{x.episode:,}",
-            escape(x.quantity),
-            f"step {x.step}, state {x.state}, action {x.action}"
-            + ("" if x.successor is None else f", to state {x.successor}"),
-            f"{x.before:.3f} → {x.after:.3f}",
-        )
-        for x in found
-    ]
-    head = ("Noticed after episode", "What", "Where it changed most", "Estimate")
+    rows = [map(escape, row) for row in found]
     return f"""<details open>
 <summary>Changes that the learner noticed: {len(found)}</summary>
-<p class="quiet">{_CHANGES}</p>
-{table(head, rows)}
+<p class="quiet">{CHANGES_CAPTION}</p>
+{table(CHANGES_HEAD, rows)}
 </details>"""
 
 
@@ -135,12 +133,6 @@ _GUIDE = "Episodes count from 0. Drag to zoom, double-click to zoom out; all plo
 _MARKS = (
     " Faint vertical lines mark restarts of the policy (solid) and of the window (dotted), and "
     f"other events (dashed); they are not drawn if there are more than {MOST_MARKS}."
-)
-
-_CHANGES = (
-    "A filter that planning relied on was found wrong about a reward, a utility or a transition. "
-    "Each row names the pair whose estimate changed most; alarms that follow each other closely "
-    "are one row. The last 256 are kept."
 )
 
 _POLICY = (

@@ -7,6 +7,7 @@ that no extreme is lost.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -75,7 +76,7 @@ def _line(
     return go.Scatter(
         x=run.episodes[kept],
         y=values[kept],
-        name=name,
+        name=escape(name, quote=False),  # Plotly takes it as HTML
         mode="lines" if kept.size > 1 else "markers",
         line={"color": colour, "dash": dash, "width": 1.8},
         opacity=opacity,
@@ -199,7 +200,8 @@ def all_plots(run: Run) -> Iterator[Plot]:
 
 
 def _plot(run: Run, title: str, unit: str, caption: str, lines: list[go.Scatter]) -> Plot:
-    figure = go.Figure(lines, _layout(run, yaxis={"title": {"text": unit, "standoff": 6}}))
+    axis = {"title": {"text": escape(unit, quote=False), "standoff": 6}}
+    figure = go.Figure(lines, _layout(run, yaxis=axis))
     figure.update_xaxes(_episode_axis(run))
     return Plot(title, caption, figure)
 
@@ -382,6 +384,7 @@ def observed_plots(run: Run) -> Iterator[Plot]:
 
 
 def _ticks(starts: IntArray, row: str) -> go.Scatter:
+    row = escape(row, quote=False)
     shown = starts[:: max(1, -(-len(starts) // MOST_POINTS))]
     return go.Scatter(
         x=shown.tolist(),

@@ -8,15 +8,20 @@ from typing import Any
 import numpy as np
 
 from safedrift._check import FloatArray
+from safedrift.results.manifest import Manifest
 from safedrift.results.run import Run
 
 __all__ = [
+    "CHANGES_CAPTION",
+    "CHANGES_HEAD",
     "configuration",
     "episodes_label",
     "flatten",
     "headline",
     "is_cost",
     "key_figures",
+    "noticed_changes",
+    "number",
     "reward_unit",
     "utility_unit",
 ]
@@ -31,7 +36,7 @@ def configuration(run: Run) -> str:
     if isinstance(parameters, dict) and "mode" in parameters:
         parts.append(f"mode {parameters['mode']}")
     if isinstance(known, dict) and "name" in known:
-        gamma = [f"gamma = {_number(known['gamma'])}"] if "gamma" in known else []
+        gamma = [f"gamma = {number(known['gamma'])}"] if "gamma" in known else []
         parts.append(f"knowledge {', '.join([str(known['name']), *gamma])}")
     sizes = ", ".join(f"{name} = {size:,}" for name, size in run.manifest.sizes)
     return " · ".join([*parts, f"seed {run.manifest.seed}", sizes])
@@ -43,15 +48,15 @@ def headline(run: Run) -> str:
     if not run.truth.known:
         return (
             f"In {found['sizes']['M']:,} episodes {found['learner']} earned "
-            f"{_number(found['reward_per_episode'])} {reward_unit(run)} per episode, "
-            f"{_number(found['last_tenth_reward_per_episode'])} in the last tenth of them. "
+            f"{number(found['reward_per_episode'])} {reward_unit(run)} per episode, "
+            f"{number(found['last_tenth_reward_per_episode'])} in the last tenth of them. "
         ) + " ".join(_observed_verdict(run, k) for k in range(run.manifest.sizes.K))
     lost, uniform = found["dynamic_regret_per_episode"], found["uniform_regret_per_episode"]
     verb = "lost" if lost >= 0 else "gained"
     return (
-        f"In {found['sizes']['M']:,} episodes {found['learner']} {verb} {_number(abs(lost))} "
+        f"In {found['sizes']['M']:,} episodes {found['learner']} {verb} {number(abs(lost))} "
         f"{reward_unit(run)} per episode against the best safe policy of each episode; "
-        f"the uniform policy {'loses' if uniform >= 0 else 'gains'} {_number(abs(uniform))}. "
+        f"the uniform policy {'loses' if uniform >= 0 else 'gains'} {number(abs(uniform))}. "
     ) + " ".join(_verdict(run, k) for k in range(run.manifest.sizes.K))
 
 
@@ -61,7 +66,7 @@ def _verdict(run: Run, k: int) -> str:
     violation, missed = run.summary()["violation_per_episode"][k], _missed(run)[k]
     single = f"missed in {_percent(missed)} of the {episodes_label(run)}"
     if violation > ROUNDING:
-        by = _number(violation)
+        by = number(violation)
         unit = utility_unit(run, k)
         return f"{name} was missed in the long run, by {by} {unit} per episode, and {single}."
     if missed:
@@ -132,25 +137,25 @@ def key_figures(run: Run) -> list[tuple[str, str, str]]:
     if not run.truth.known:
         return _observed_figures(run, found)
     rows = [
-        ("Dynamic regret DR(M)", _number(found["dynamic_regret"]),
+        ("Dynamic regret DR(M)", number(found["dynamic_regret"]),
          "Σ_m (V_r*[m] − V_r[π_m, m]): reward lost against the best safe policy of each episode"),
-        ("Regret per episode", _number(found["dynamic_regret_per_episode"]), "DR(M) / M"),
-        ("… positive part", _number(found["positive_regret_per_episode"]),
+        ("Regret per episode", number(found["dynamic_regret_per_episode"]), "DR(M) / M"),
+        ("… positive part", number(found["positive_regret_per_episode"]),
          "Σ_m [V_r*[m] − V_r[π_m, m]]₊ / M: extra reward of unsafe episodes does not count"),
-        ("… last tenth", _number(found["last_tenth_regret_per_episode"]),
+        ("… last tenth", number(found["last_tenth_regret_per_episode"]),
          "mean of V_r*[m] − V_r[π_m, m] over the last tenth of the episodes"),
-        ("… uniform policy", _number(found["uniform_regret_per_episode"]),
+        ("… uniform policy", number(found["uniform_regret_per_episode"]),
          "mean of V_r*[m] − V_r[uniform, m]: regret without learning"),
-        ("Long-run violation CV(M)", _number(found["violation"]),
+        ("Long-run violation CV(M)", number(found["violation"]),
          "[Σ_m (b_m − V_g[π_m, m])]₊: missing utility; safe episodes make up for unsafe ones"),
-        ("Violation per episode", _number(found["violation_per_episode"]), "CV(M) / M"),
-        ("… positive part", _number(found["positive_violation_per_episode"]),
+        ("Violation per episode", number(found["violation_per_episode"]), "CV(M) / M"),
+        ("… positive part", number(found["positive_violation_per_episode"]),
          "Σ_m [b_m − V_g[π_m, m]]₊ / M: safe episodes do not make up for unsafe ones"),
-        ("… last tenth", _number(found["last_tenth_shortfall_per_episode"]),
+        ("… last tenth", number(found["last_tenth_shortfall_per_episode"]),
          "mean of b_m − V_g[π_m, m] over the last tenth of the episodes; negative if above b"),
         ("Episodes that miss", "; ".join(map(_percent, _missed(run))),
          "share of the episodes with V_g[π_m, m] < b_m"),
-        ("Smallest Slater gap", _number(found["smallest_slater_gap"]),
+        ("Smallest Slater gap", number(found["smallest_slater_gap"]),
          "min_m max_π min_k (V_{g,k}[π, m] − b_{m,k}): largest slack in the tightest episode"),
         *_constraint_figures(run, found),
         *_trace_figures(found),
@@ -159,7 +164,7 @@ def key_figures(run: Run) -> list[tuple[str, str, str]]:
     if cost is not None:
         coarse, fine = cost["nodes"]
         rows.append(
-            ("Grid error", f"{_number(cost['regret'])}; {_number(cost['utility'])}",
+            ("Grid error", f"{number(cost['regret'])}; {number(cost['utility'])}",
              f"largest change of V_r* − V_r and of V_g when {coarse} nodes per direction become "
              f"{fine}, in {len(cost['episodes'])} episodes picked at random (others may be worse): "
              "states are continuous, and the figures above are exact for the grid of nodes")
@@ -175,8 +180,8 @@ def _constraint_figures(run: Run, found: dict[str, Any]) -> list[tuple[str, str,
     for k, name in enumerate(run.manifest.constraints):
         late, b = found["last_tenth_utility_per_episode"][k], found["threshold_per_episode"][k]
         side = "at most" if is_cost(run, k) else "at least"
-        sentence = f"last tenth of the episodes; on average {side} {_number(b)} is required"
-        rows.append((f"“{name}”", f"{_number(late)} {utility_unit(run, k)}", sentence))
+        sentence = f"last tenth of the episodes; on average {side} {number(b)} is required"
+        rows.append((f"“{name}”", f"{number(late)} {utility_unit(run, k)}", sentence))
     return rows
 
 
@@ -184,14 +189,14 @@ def _observed_figures(run: Run, found: dict[str, Any]) -> list[tuple[str, str, s
     """The rows that do not need a model."""
     units = "scaled to [0, 1] per step" if run.scale is None else f"in {reward_unit(run)}"
     return [
-        ("Observed reward per episode", _number(found["reward_per_episode"]),
+        ("Observed reward per episode", number(found["reward_per_episode"]),
          f"mean of the sums of rewards, {units}"),
-        ("… last tenth", _number(found["last_tenth_reward_per_episode"]),
+        ("… last tenth", number(found["last_tenth_reward_per_episode"]),
          "the same over the last tenth of the episodes"),
-        ("Observed violation CV(M)", _number(found["violation"]),
+        ("Observed violation CV(M)", number(found["violation"]),
          "[Σ_m (b_m − observed utility)]₊: missing utility; safe episodes make up for unsafe ones"),
-        ("Violation per episode", _number(found["violation_per_episode"]), "CV(M) / M"),
-        ("… last tenth", _number(found["last_tenth_shortfall_per_episode"]),
+        ("Violation per episode", number(found["violation_per_episode"]), "CV(M) / M"),
+        ("… last tenth", number(found["last_tenth_shortfall_per_episode"]),
          "mean of b_m − observed utility over the last tenth; negative if above b"),
         *_constraint_figures(run, found),
         *_trace_figures(found),
@@ -209,9 +214,32 @@ def _trace_figures(found: dict[str, Any]) -> list[tuple[str, str, str]]:
     return [("Estimates at their cap", _percent(share), meaning)]
 
 
-def _number(value: float | list[float]) -> str:
+CHANGES_HEAD = ("Noticed after episode", "What", "Where it changed most", "Estimate")
+CHANGES_CAPTION = (
+    "A filter that planning relied on was found wrong about a reward, a utility or a transition. "
+    "Each row names the pair whose estimate changed most; alarms that follow each other closely "
+    "are one row. The last 256 are kept."
+)
+
+
+def noticed_changes(manifest: Manifest) -> list[tuple[str, str, str, str]]:
+    """Return a row for each change that the learner noticed; `CHANGES_HEAD` names the columns."""
+    return [
+        (
+            f"{x.episode:,}",
+            x.quantity,
+            f"step {x.step}, state {x.state}, action {x.action}"
+            + ("" if x.successor is None else f", to state {x.successor}"),
+            f"{x.before:.3f} → {x.after:.3f}",
+        )
+        for x in manifest.learner.events
+    ]
+
+
+def number(value: float | list[float]) -> str:
+    """Return a figure, or several, as they are shown: three digits, thousands in full."""
     if isinstance(value, list):
-        return "; ".join(map(_number, value))
+        return "; ".join(map(number, value))
     text = f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value + 0.0:.3g}"
     return text.replace("-", "−")
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from threading import Event, Thread
 
 from safedrift import _check
+from safedrift._files import open_plain_file
 
 try:
     import fcntl
@@ -115,9 +116,10 @@ def _same_file(number: int, path: Path) -> bool:
 def in_use(folder: Path) -> bool:
     """Whether a run is being written to a folder at this moment."""
     try:
-        number = os.open(folder / LOCK, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+        file = open_plain_file(folder / LOCK)
     except OSError:
         return False
+    number = file.fileno()
     try:
         if fcntl is None:
             return _alive(heartbeat_age(folder))
@@ -126,7 +128,7 @@ def in_use(folder: Path) -> bool:
     except OSError as error:
         return error.errno in _HELD or _alive(heartbeat_age(folder))
     finally:
-        os.close(number)
+        file.close()
 
 
 def heartbeat_age(folder: Path) -> float | None:
