@@ -2,7 +2,7 @@
 
 Transitions, reward and utilities are averages of the heaviest experts of each quantity. States at
 step h are those that can be reached in the model; a pair of which nothing is known stays where it
-is and pays 1 (its utility: 1 - caution). Known pairs get bonuses. With n effective observations in N
+is and pays 1 (its utility: 1 - caution). Known pairs get bonuses. With n effective observations, N
 visits, u the variance of a mean, V_r and V_g values of the last plan and μ its multipliers:
 
     r̃ = r̂ + c_r √((u_r + Σ μ² u_g + Var(V_r + Σ μ V_g)/n)(1 + c_l log(1 + m)))
