@@ -148,7 +148,7 @@ def test_contract(name):
 
 def test_by_name_without_m_and_in_bounded_memory():
     assert named_forgetting("adaptive", None, None) == Adaptive()
-    learner = sd.learners.make("regularised-primal-dual", SPEC, forgetting="adaptive")
+    learner = sd.learners.make("opt-cmdp", SPEC, forgetting="adaptive", replan_every=100)
     rng = np.random.default_rng(0)
     sizes = []
     for m in range(1200):
