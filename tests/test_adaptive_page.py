@@ -53,10 +53,12 @@ def test_significant_differences_in_drifting_worlds_are_counted(study):
     text = study.section(found, "exact")
     assert "| `rival` | 0.300 | 0.367 | 0.700 | 1 of 2 | 1 of 2 |" in text
     assert "| `same` | 0.200 | 0.200 | 0.200 | 0 of 1 | 0 of 1 |  | 1 worlds missing |" in text
-    assert "better than every rival in 0 of 2 drifting worlds" in text
+    assert "better than each of 2 rivals in 0 of 2 drifting worlds" in text
     assert "| linear 1 | 4, 2, 3 | 0.200 | 0.180 | 0.220 | 0.100 `rival` |" in text
     alone = comparison({"own": own, "rival": own + 0.1 + 0.001 * luck[::-1]})
-    assert "better than every rival in 2 of 2 drifting worlds" in study.sentence(alone)
+    assert "better than the rival in 2 of 2 drifting worlds" in study.sentence(alone)
+    ours = comparison({"own": own, study.OURS[0]: rival})
+    assert study.sentence(ours) == "No rival was played here.\n"
 
 
 def test_script_plays_stores_and_writes(study, tmp_path, monkeypatch):

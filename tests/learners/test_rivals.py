@@ -29,17 +29,34 @@ def made(name, world):
 
 @pytest.mark.parametrize("name", sd.learners.LEARNERS)
 def test_contract(name):
-    if name not in LINEAR:
+    if name in LINEAR:
+        check_with_features(name, constraints=1)
+    else:
         sd.check_learner(lambda world: made(name, world))
-        return
-    for constraints in (1, 2):
-        sizes = {"states": 4, "actions": 3, "horizon": 3, "constraints": constraints}
-        world = world_for(name, 60, constraints, **sizes)
-        sd.check_learner(lambda given: made(name, given), world=world)
 
 
-@pytest.mark.parametrize("constraints", [1, 2])
-@pytest.mark.parametrize("name", sd.learners.LEARNERS)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LINEAR)
+def test_contract_with_two_constraints(name):
+    check_with_features(name, constraints=2)
+
+
+def check_with_features(name, constraints):
+    sizes = {"states": 4, "actions": 3, "horizon": 3, "constraints": constraints}
+    world = world_for(name, 60, constraints, **sizes)
+    sd.check_learner(lambda given: made(name, given), world=world)
+
+
+@pytest.mark.parametrize(
+    ("name", "constraints"),
+    [
+        pytest.param(name, K, marks=pytest.mark.slow)  # takes long to compile once more
+        if (name, K) == ("adaptive-linear-planner", 2)
+        else (name, K)
+        for name in sd.learners.LEARNERS
+        for K in (1, 2)
+    ],
+)
 def test_fast_path_and_loop_give_the_same_numbers(name, constraints):
     sizes = {"states": 5, "actions": 3, "horizon": 4, "constraints": constraints}
     world = world_for(name, 70, 5, **sizes)
