@@ -21,7 +21,7 @@ RUNS = {
     "tabular": "random -n 40000 -o states=4 --measure-every 7",
     "linear": "blend -n 5000",
     "box": "thermostat -n 160 -o nodes=16",
-    "planner": "energy -n 6000 --learner posterior-sampling:window=300",
+    "planner": "energy -n 12000 --learner adaptive-planner",
 }
 
 
