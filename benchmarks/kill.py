@@ -21,7 +21,7 @@ RUNS = {
     "tabular": "random -n 40000 -o states=4 --measure-every 7",
     "linear": "blend -n 5000",
     "box": "thermostat -n 160 -o nodes=16",
-    "planner": "energy -n 6000 --learner posterior-sampling:window=300",
+    "planner": "energy -n 12000 --learner adaptive-planner",
 }
 
 
@@ -57,13 +57,14 @@ def kills(folder, count, seed):
     """Kill each run `count` times in all, at moments between its lock and its end; compare."""
     rng = random.Random(seed)
     for name, words in RUNS.items():
-        alone = folder / f"{name}-alone"
-        process = start(words, alone)
-        wait_for_lock(process, alone, time.time() - 1)
-        began = time.perf_counter()
-        code, errors = finish(process)
-        assert code == 0, errors
-        lasts = time.perf_counter() - began
+        for attempt in range(2):  # the first may compile, the second says how long a run takes
+            alone = folder / f"{name}-alone-{attempt}"
+            process = start(words, alone)
+            wait_for_lock(process, alone, time.time() - 1)
+            began = time.perf_counter()
+            code, errors = finish(process)
+            assert code == 0, errors
+            lasts = time.perf_counter() - began
         wanted = (alone / "records.parquet").read_bytes()
         killed = same = rounds = on_the_way = 0
         while killed < count:

@@ -511,6 +511,20 @@ def test_thresholds_make_worlds_distinct(scenarios):
     np.testing.assert_array_equal(world.distinct[1], 0)
 
 
+@pytest.mark.parametrize("rows", [1, 3, 4])
+def test_blocks_of_rows_leave_no_trace(scenarios, rows, monkeypatch):
+    dense = np.random.default_rng(0).dirichlet(np.ones(len(scenarios)), 11)
+    dense[[3, 5]], dense[6] = dense[2], dense[5]  # the same again across and within blocks
+    whole = DriftingCMDP(scenarios, dense)
+    monkeypatch.setattr("safedrift.models.tabular.ROWS_AT_ONCE", rows)
+    blocks = DriftingCMDP(scenarios, dense)
+    for found, wanted in zip(blocks.transition_path, whole.transition_path, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    assert whole.distinct[0].size == 8
+    for found, wanted in zip(blocks.distinct, whole.distinct, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
 @given(drifting_worlds())
 def test_episodes_share_a_number_exactly_when_they_share_weights_and_thresholds(world):
     first, version = world.distinct

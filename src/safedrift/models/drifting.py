@@ -27,6 +27,7 @@ from safedrift.models.tabular import (
     checked_thresholds,
     distinct_rows,
     replace_thresholds,
+    row_blocks,
 )
 from safedrift.scale import Scale
 
@@ -153,6 +154,8 @@ class DriftingCMDP:
         running_sums(offsets, probabilities, cumulative)
         initial = self.initial
         support = np.flatnonzero(initial)
+        paths = (self.transition_path, self.reward_path, self.utility_path)
+        transition_path, reward_path, utility_path = _thawed(*paths)
         return TableArrays(
             offsets,
             states.astype(np.uint32),
@@ -162,19 +165,18 @@ class DriftingCMDP:
             np.stack([s.utilities for s in self.scenarios]),
             support.astype(np.int32),
             initial[support],
-            _thawed(self.transition_path),
-            _thawed(self.reward_path),
-            _thawed(self.utility_path),
+            transition_path,
+            reward_path,
+            utility_path,
             self.thresholds.copy(),
         )
 
     @cached_property
     def distinct(self) -> tuple[IntArray, IntArray]:
         """First episode of each distinct world, and for each episode the number of its world."""
-        columns = [np.asarray(self.thresholds)]
-        for path in (self.transition_path, self.reward_path, self.utility_path):
-            columns += [path.scenario.astype(np.float64), path.weight]
-        return distinct_rows(np.hstack(columns))
+        paths = (self.transition_path, self.reward_path, self.utility_path)
+        different = {id(path): path for path in paths}.values()
+        return distinct_rows(self.thresholds, *(array for path in different for array in path))
 
     chunk = 32  # episodes that the oracles process at once
 
@@ -237,11 +239,17 @@ def _as_path(name: str, weights: ArrayLike, N: int) -> WeightPath:
         return _frozen(WeightPath(numbers.astype(np.int32)[:, None], np.ones((raw.size, 1))))
     dense = _check.floats(name, weights, ("M", N))
     _check.distribution(name, dense)
-    J = int((dense > 0).sum(axis=1).max())
-    # The J largest of a row contain all its non-zero weights; scenario order keeps sums stable.
-    index = np.sort(np.argsort(-dense, axis=1, kind="stable")[:, :J], axis=1)
-    kept = np.take_along_axis(dense, index, axis=1)
-    return _frozen(WeightPath(index.astype(np.int32), kept / kept.sum(axis=1, keepdims=True)))
+    M = dense.shape[0]
+    J = max(int((dense[block] > 0).sum(axis=1).max()) for block in row_blocks(M))
+    path = WeightPath(np.empty((M, J), np.int32), np.empty((M, J)))
+    for block in row_blocks(M):
+        rows = dense[block]
+        # The J largest of a row contain all its non-zero weights; scenario order keeps sums stable.
+        index = np.sort(np.argsort(-rows, axis=1, kind="stable")[:, :J], axis=1)
+        kept = np.take_along_axis(rows, index, axis=1)
+        path.scenario[block] = index
+        path.weight[block] = kept / kept.sum(axis=1, keepdims=True)
+    return _frozen(path)
 
 
 def _frozen(path: WeightPath) -> WeightPath:
@@ -250,9 +258,13 @@ def _frozen(path: WeightPath) -> WeightPath:
     return path
 
 
-def _thawed(path: WeightPath) -> WeightPath:
-    """Copy for the kernels, which are compiled for writable arrays."""
-    return WeightPath(path.scenario.copy(), path.weight.copy())
+def _thawed(*paths: WeightPath) -> list[WeightPath]:
+    """Copies for the kernels, which are compiled for writable arrays; one of the same path."""
+    copies: dict[int, WeightPath] = {}
+    for path in paths:
+        if id(path) not in copies:
+            copies[id(path)] = WeightPath(path.scenario.copy(), path.weight.copy())
+    return [copies[id(path)] for path in paths]
 
 
 def _mix(path: WeightPath, m: int, bank: FloatArray) -> FloatArray:

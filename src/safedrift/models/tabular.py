@@ -9,13 +9,14 @@ over policies π_h(a | x), with x_1 ~ initial and x_{h+1} ~ P_h(· | x_h, a_h), 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from safedrift import _check
 from safedrift._check import FloatArray, IntArray
@@ -128,17 +129,38 @@ class TabularCMDP:
         return dense.reshape(H, S, A, S)
 
 
-def distinct_rows(rows: FloatArray) -> tuple[IntArray, IntArray]:
-    """First index of each distinct row, in order of appearance, and the number of each row."""
-    rows = np.ascontiguousarray(rows) + 0.0  # -0.0 becomes 0.0: rows are compared byte by byte
-    changed = np.concatenate(([True], (rows[1:] != rows[:-1]).any(axis=1)))
+ROWS_AT_ONCE = 2**16  # where temporary arrays of all M episodes would be the peak of memory
+
+
+def row_blocks(M: int) -> Iterator[slice]:
+    """Yield slices that cover M rows, a bounded number of rows each."""
+    return (slice(start, start + ROWS_AT_ONCE) for start in range(0, M, ROWS_AT_ONCE))
+
+
+def distinct_rows(*parts: NDArray[Any]) -> tuple[IntArray, IntArray]:
+    """First index of each distinct row, in order of appearance, and the number of each row.
+
+    A row is a row (M, n) of all parts together. Only rows that differ from the one before are
+    copied, so that a path with few jumps needs little memory.
+    """
+    M = parts[0].shape[0]
+    changed = np.zeros(M, np.bool_)
+    changed[:1] = True
+    for part in parts:
+        for block in row_blocks(M - 1):
+            now, before = part[1:][block], part[:-1][block]
+            changed[1:][block] |= (now != before).any(axis=1)
     starts = np.flatnonzero(changed)
-    packed = rows[starts].view(np.dtype((np.void, rows.itemsize * rows.shape[1])))[:, 0]
+    rows = np.ascontiguousarray(np.hstack([part[starts] for part in parts]), np.float64)
+    rows += 0.0  # -0.0 becomes 0.0: rows are compared byte by byte
+    packed = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1])))[:, 0]
     _, first, inverse = np.unique(packed, return_index=True, return_inverse=True)
     order = np.argsort(first)
     rank = np.empty_like(order)
     rank[order] = np.arange(order.size)
-    return starts[first[order]], rank[inverse][np.cumsum(changed) - 1]
+    number = np.cumsum(changed, dtype=np.int64)
+    number -= 1
+    return starts[first[order]], rank[inverse][number]
 
 
 def checked_thresholds(thresholds: ArrayLike, M: int, K: int, H: int) -> FloatArray:

@@ -119,6 +119,7 @@ def build(
             if value is not None:
                 _pull_to_base(name, bank, float(have.sum()), value)
         world = DriftingCMDP(_scenarios(P, r, g), path)
+    del path  # of M episodes: the world has its own
     return with_gap(world, gamma)
 
 
