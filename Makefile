@@ -14,8 +14,7 @@ demo: .venv/ready  ## run PROPD-PPO in the drifting maze and leave a page to loo
 test: .venv/ready  ## ruff, mypy and the tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/pytest -n auto
+	$(BIN)/mypy & types=$$!; $(BIN)/pytest -n auto && wait $$types
 
 test-all: .venv/ready  ## the slow tests too, and an audit of every simulation that a test makes
 	$(BIN)/pytest -n auto -m '' --audit

@@ -55,7 +55,7 @@ def assert_same_state(learner, other, but=()):
 
 
 @pytest.mark.parametrize("noisy", [False, True])
-@pytest.mark.parametrize("K", [1, 2])
+@pytest.mark.parametrize("K", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_fast_path_and_loop_agree_where_the_world_changes(K, noisy):
     world = drifting(300, 3, K, per_step=noisy)
     fast, slow = made(world), made(world)

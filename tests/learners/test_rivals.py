@@ -51,7 +51,7 @@ def check_with_features(name, constraints):
     ("name", "constraints"),
     [
         pytest.param(name, K, marks=pytest.mark.slow)  # takes long to compile once more
-        if (name, K) == ("adaptive-linear-planner", 2)
+        if name in ("adaptive-planner", "adaptive-linear-planner") and K == 2
         else (name, K)
         for name in sd.learners.LEARNERS
         for K in (1, 2)
