@@ -113,10 +113,13 @@ def printed(processor: str) -> dict[str, dict[str, str]]:
     return found
 
 
+QUICK = ("Haswell", "SkylakeX", "C library without FMA")  # the others take long together
+
+
 @pytest.mark.parametrize(
     "processor",
     [
-        pytest.param(x, marks=pytest.mark.slow) if "Numba" in x else x  # compiles everything anew
+        x if x in QUICK else pytest.param(x, marks=pytest.mark.slow)
         for x in PROCESSORS
         if x != "as it is"
     ],

@@ -71,7 +71,12 @@ def cache_of_the_user(tmp_path, *packages):
 
 
 @pytest.mark.parametrize(
-    "place", [cache_in_environment, cache_beside_the_sources, cache_of_the_user]
+    "place",
+    [
+        cache_beside_the_sources,
+        pytest.param(cache_in_environment, marks=pytest.mark.slow),
+        pytest.param(cache_of_the_user, marks=pytest.mark.slow),
+    ],
 )
 def test_changed_callee_is_not_run_in_its_old_form(tmp_path, place):
     ours, theirs = package_in(tmp_path, "ours"), package_in(tmp_path, "theirs", guarded=False)
