@@ -8,13 +8,14 @@ file or link, so nothing outside the folder is written, and two writers cannot m
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
 import secrets
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from safedrift import _check
 
@@ -77,6 +78,17 @@ def write_text(path: str | os.PathLike[str], text: str) -> Path:
         file.write(data)
 
     return write_whole(path, write)
+
+
+def strict_json(value: Any) -> Any:
+    """Return data that strict JSON can hold: None for NaN and infinity, keys as texts."""
+    if isinstance(value, dict):
+        return {str(key): strict_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [strict_json(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
 
 
 def is_partial(path: Path) -> bool:

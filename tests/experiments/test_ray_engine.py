@@ -1,14 +1,13 @@
 """Sweeps on Ray: the same bytes, also when a machine is lost. Runs where Ray is installed."""
 
 import json
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from killing import kill_midway
 from typer.testing import CliRunner
 
 from safedrift.cli import app
@@ -89,12 +88,8 @@ def test_the_driver_may_be_killed_and_started_again(tmp_path):
     alone = run_sweep(plan_of(study_from(study)), tmp_path / "a")
     arguments = [sys.executable, "-m", "safedrift", "sweep", str(file), "--out", str(out)]
     arguments += ["--engine", "ray", "--workers", "2"]
-    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    kill_midway(arguments, out)
     rows = out / "rows.jsonl"
-    while process.poll() is None and not (rows.exists() and rows.stat().st_size > 2000):
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
     left = len(rows.read_bytes().splitlines())
     assert 0 < left < 120
     subprocess.run(arguments, check=True, capture_output=True)

@@ -2,11 +2,8 @@
 
 import json
 import os
-import signal
-import subprocess
 import sys
 import textwrap
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from killing import kill_midway
 
 import safedrift as sd
 from safedrift.experiments.engines import LocalEngine, batch_size
@@ -253,17 +251,12 @@ def test_kill_9_of_the_sweep_itself(tmp_path):
     out = tmp_path / "b"
     arguments = [sys.executable, "-m", "safedrift", "sweep", str(file), "--out", str(out)]
     arguments += ["--workers", "2"]
-    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    rows = out / "rows.jsonl"
-    while process.poll() is None and not (rows.exists() and rows.stat().st_size > 2000):
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    kill_midway(arguments, out)
     found = run_sweep(plan_of(read_study(file)), out)
     assert 0 < found.played < 80
     alone = run_sweep(plan_of(read_study(file)), tmp_path / "a")
     assert alone.results.read_bytes() == found.results.read_bytes()
-    assert len(rows.read_bytes().splitlines()) == 80
+    assert len((out / "rows.jsonl").read_bytes().splitlines()) == 80
 
 
 def test_damaged_lines_are_played_again(tmp_path):

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from safedrift._files import write_text
 from safedrift.cli.shared import (
+    OwnWorld,
     friendly_errors,
     load_world_file,
     progress_bars,
@@ -35,13 +36,7 @@ _STYLES = {
 
 def certify(
     source: Annotated[Path, typer.Argument(help="A run's folder or a file of Run.to_parquet.")],
-    world: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Of a run in a file of your own: world.yaml, world.npz, or world.py:make.",
-        ),
-    ] = None,
+    world: OwnWorld = None,
     p: Annotated[
         float, typer.Option(help="Failure probability of the lemmas that hold with 1 - p.")
     ] = 0.05,

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from safedrift.cli.shared import UsageError, friendly_errors, load_world_file
+from safedrift.cli.shared import OwnWorld, UsageError, friendly_errors, load_world_file
 
 if TYPE_CHECKING:
     from safedrift.experiments.run_listing import RunEntry
@@ -107,13 +107,7 @@ def _flat(name: str, value: Any) -> list[tuple[str, str]]:
 
 def verify(
     run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
-    world: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Of a run in a file of your own: world.yaml, world.npz, or world.py:make.",
-        ),
-    ] = None,
+    world: OwnWorld = None,
     episodes: Annotated[
         int, typer.Option(help="How many are played again from the start and each checkpoint.")
     ] = 200,

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -28,6 +28,14 @@ if TYPE_CHECKING:
     from safedrift.results import Run
 
 err = Console(stderr=True)
+
+OwnWorld = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="Of a run in a file of your own: world.yaml, world.npz, or world.py:make.",
+    ),
+]
 
 # ---------------------------------------------------------------- errors
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pyarrow.parquet as pq
 from pydantic import ValidationError
 
 from safedrift import _check
-from safedrift._files import write_text, write_whole
+from safedrift._files import strict_json, write_text, write_whole
 from safedrift.results.comparison import Comparison, ComparisonManifest, comparison_method
 from safedrift.results.scores import CURVES, FIGURES, RunScore
 
@@ -100,18 +99,7 @@ def to_json(comparison: Comparison, path: str | Path | None = None) -> str:
         "seconds_per_episode": comparison.timings(),
         "rows": rows,
     }
-    text = json.dumps(_strict(everything), indent=1, allow_nan=False) + "\n"
+    text = json.dumps(strict_json(everything), indent=1, allow_nan=False) + "\n"
     if path is not None:
         write_text(path, text)
     return text
-
-
-def _strict(value: Any) -> Any:
-    """Strict JSON: None for NaN and infinity."""
-    if isinstance(value, dict):
-        return {str(key): _strict(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_strict(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
