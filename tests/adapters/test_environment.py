@@ -9,7 +9,8 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import safedrift as sd
-from safedrift.adapters.environment import VERSION, DriftingEnv
+from safedrift.adapters.environment import DriftingEnv
+from safedrift.adapters.registration import VERSION
 from safedrift.problems import PROBLEMS, make_environment
 
 M = 30

@@ -25,9 +25,7 @@ from safedrift import _check
 from safedrift.models import DriftingWorld, LinearKernelCMDP
 from safedrift.models.stepping import stepper_for
 
-__all__ = ["VERSION", "DriftingEnv", "register"]
-
-VERSION = 0
+__all__ = ["DriftingEnv"]
 
 
 class DriftingEnv(gymnasium.Env[Any, Any]):
@@ -116,11 +114,3 @@ class DriftingEnv(gymnasium.Env[Any, Any]):
             "episode": self.episode,
             "step": self._step,
         }
-
-
-def register(names: tuple[str, ...], entry_point: str) -> None:
-    """Register problems as safedrift/NAME-v0; `gymnasium.make` takes their options."""
-    for name in names:
-        id = f"safedrift/{name}-v{VERSION}"
-        if id not in gymnasium.registry:
-            gymnasium.register(id, entry_point=entry_point, kwargs={"problem": name})

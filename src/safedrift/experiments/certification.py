@@ -34,7 +34,7 @@ from safedrift.models import DriftingWorld, TabularCMDP
 from safedrift.oracles import local_budgets, solve
 from safedrift.problems import PROBLEMS, make
 from safedrift.results.measured import measured_episodes
-from safedrift.results.run import Run, run_method
+from safedrift.results.run import Run
 from safedrift.theory.audit import Audit
 from safedrift.theory.certificate_rules import evaluate_certificates
 from safedrift.theory.certificates import Certificates
@@ -115,7 +115,6 @@ def _without_estimates(world: DriftingWorld) -> PROPDPPO:
     return PROPDPPO.for_problem(world, Slater(1.0), alpha=0.0, eta=0.0)
 
 
-@run_method("certify")
 def certify_run(
     run: Run,
     world: DriftingWorld | None = None,
@@ -248,7 +247,7 @@ def _has_model(world: object) -> None:
 def world_of(run: Run) -> DriftingWorld:
     """Return the world of a run: the one it was played in, or made again from its recipe."""
     name, recipe = run.manifest.problem, run.manifest.options
-    if name not in PROBLEMS or not recipe:
+    if name is None or name not in PROBLEMS or not recipe:
         _check.fail(
             "world",
             "given to certify a stored run in a world of your own (run.certify(world), "

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.sparse import csr_array
 
 from safedrift._check import FloatArray
 from safedrift.kernels.probability import binomial_each
@@ -22,6 +21,8 @@ def outcomes(after: ArrayLike, chance: ArrayLike, H: int) -> Successors:
     after, chance : arrays (S, A, J) or (H, S, A, J), or such that they broadcast to it
         Next states and their probabilities; without an axis of steps all steps are equal.
     """
+    from scipy.sparse import csr_array  # takes a while to import
+
     after, chance = np.broadcast_arrays(after, chance)
     S, A, J = after.shape[-3:]
     after, chance = (np.broadcast_to(x, (H, S, A, J)).flatten() for x in (after, chance))

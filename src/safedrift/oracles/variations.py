@@ -21,7 +21,6 @@ from collections.abc import Callable
 from typing import NamedTuple, get_args
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from safedrift import _check
 from safedrift._check import FloatArray
@@ -184,6 +183,8 @@ def _changes(
     path: WeightPath, banks: list[FloatArray], norm: str, starts: list[np.ndarray] | None = None
 ) -> FloatArray:
     """Norm of the change of Σ_n w_n bank[n] for each bank (N, entries): (M, banks)."""
+    from scipy.sparse import csr_array  # takes a while to import
+
     M, J = path.scenario.shape
     N = banks[0].shape[0]
     rows = np.arange(0, M * J + 1, J)

@@ -16,13 +16,14 @@ another one of them.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import linprog
-from scipy.sparse import coo_array, csr_array
 
 from safedrift._check import FloatArray
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 __all__ = ["ExtendedPlan", "plan_within_intervals", "program_size"]
 
@@ -77,6 +78,8 @@ def plan_within_intervals(
     b_ub[:K] = -thresholds
     cost = np.zeros(program_size(H, S, A))
     cost[:n] = -rewards.ravel()
+    from scipy.optimize import linprog  # takes a while to import
+
     found = linprog(cost, A_ub=A_ub, b_ub=b_ub, A_eq=A_eq, b_eq=b_eq, method="highs")
     if found.status != 0:
         return None
@@ -122,6 +125,8 @@ def _inequalities(low: FloatArray, high: FloatArray, utilities: FloatArray) -> c
 
 def _sparse(entries: tuple[tuple[Any, Any, Any], ...], shape: tuple[int, int]) -> csr_array:
     """A sparse matrix of (rows, columns, values)."""
+    from scipy.sparse import coo_array, csr_array
+
     rows = np.concatenate([np.ravel(row) for row, _, _ in entries])
     columns = np.concatenate([np.ravel(column) for _, column, _ in entries])
     values = [np.broadcast_to(value, np.size(column)) for _, column, value in entries]

@@ -8,83 +8,55 @@ others are `DriftingCMDP`s. Those in `published` are the worlds of other papers.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safedrift import _check
-from safedrift.adapters.environment import DriftingEnv, register
-from safedrift.display import Display, generic_display
-from safedrift.models import DriftingWorld
-from safedrift.problems import (
-    adversary,
-    blend,
-    cliff_walking,
-    commute,
-    data_centre,
-    departures,
-    dosing,
-    driving,
-    energy,
-    frozen_lake,
-    inventory,
-    maze,
-    queue,
-    random,
-    reservoir,
-    stationary,
-    taxi,
-    thermostat,
-    ward,
-)
-from safedrift.problems.published import (
-    combination_lock,
-    complementary,
-    dope_inventory,
-    drifting_grid,
-    factored,
-    job_scheduler,
-    kitamura_random,
-    kitamura_streaming,
-    media,
-    triple_q_grid,
-)
+from safedrift.adapters.registration import register
+
+if TYPE_CHECKING:
+    from safedrift.adapters.environment import DriftingEnv
+    from safedrift.display import Display
+    from safedrift.models import DriftingWorld
 
 __all__ = ["PROBLEMS", "display", "documentation", "make", "make_environment", "options"]
 
-PROBLEMS: dict[str, ModuleType] = {
-    module.__name__.rpartition(".")[2]: module
-    for module in (
-        maze,
-        energy,
-        inventory,
-        queue,
-        dosing,
-        driving,
-        commute,
-        departures,
-        frozen_lake,
-        cliff_walking,
-        taxi,
-        reservoir,
-        data_centre,
-        ward,
-        blend,
-        thermostat,
-        random,
-        adversary,
-        stationary,
-        drifting_grid,
-        triple_q_grid,
-        media,
-        dope_inventory,
-        factored,
-        job_scheduler,
-        kitamura_random,
-        kitamura_streaming,
-        complementary,
-        combination_lock,
-    )
-}
+_OURS = (
+    "maze", "energy", "inventory", "queue", "dosing", "driving", "commute", "departures",
+    "frozen_lake", "cliff_walking", "taxi", "reservoir", "data_centre", "ward", "blend",
+    "thermostat", "random", "adversary", "stationary",
+)  # fmt: skip
+_PUBLISHED = (
+    "drifting_grid", "triple_q_grid", "media", "dope_inventory", "factored", "job_scheduler",
+    "kitamura_random", "kitamura_streaming", "complementary", "combination_lock",
+)  # fmt: skip
+
+
+class _Modules(Mapping[str, ModuleType]):
+    """Modules by name, each loaded when it is asked for."""
+
+    def __init__(self, places: dict[str, str]) -> None:
+        self.places = places
+
+    def __getitem__(self, name: str) -> ModuleType:
+        return import_module(self.places[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.places)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.places
+
+
+PROBLEMS: Mapping[str, ModuleType] = _Modules(
+    {name: f"{__name__}.{name}" for name in _OURS}
+    | {name: f"{__name__}.published.{name}" for name in _PUBLISHED}
+)
 
 
 def make(name: str, episodes: int = 20_000, seed: int = 0, **chosen: Any) -> DriftingWorld:
@@ -126,6 +98,8 @@ def documentation(name: str) -> str:
 
 def display(world: DriftingWorld) -> Display:
     """Return what a picture of a world shows: as its problem defines it, or a generic display."""
+    from safedrift.display import generic_display
+
     own = getattr(PROBLEMS.get(world.name or ""), "display", None)
     return generic_display(world) if own is None else own(world)
 
@@ -147,8 +121,10 @@ def make_environment(
     **options: Any,
 ) -> DriftingEnv:
     """Return a named problem as a Gymnasium environment; `gymnasium.make` calls this."""
+    from safedrift.adapters.environment import DriftingEnv
+
     world = make(problem, episodes, world_seed, **options)
     return DriftingEnv(world, noisy=noisy, render_mode=render_mode)
 
 
-register(tuple(PROBLEMS), f"{__name__}:make_environment")
+register(PROBLEMS, f"{__name__}:make_environment")

@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict
 
 from safedrift import _check
 from safedrift._check import FloatArray
+from safedrift._late import late_method
 from safedrift._version import __version__
 from safedrift.results import statistics
 from safedrift.results.scores import FIGURES, RunScore
@@ -98,8 +99,10 @@ class Comparison:
     manifest: ComparisonManifest
     rows: tuple[RunScore, ...]
 
-    # Attached by the rooms that provide them (see `comparison_method`).
-    report: ClassVar[Callable[..., Path]]
+    report: ClassVar[Callable[..., Path]] = late_method(
+        "Comparison.report", "Write a self-contained HTML page: report(path)."
+    )
+    # Attached by the modules that provide them (see `comparison_method`).
     to_parquet: ClassVar[Callable[..., Path]]
     from_parquet: ClassVar[Callable[..., Comparison]]
     to_json: ClassVar[Callable[..., str]]

@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pydantic import ValidationError
 
 from safedrift import _check
@@ -25,6 +23,9 @@ _NUMBERS = (*FIGURES, "uniform_loss", "seconds_per_episode")
 @comparison_method("to_parquet")
 def to_parquet(comparison: Comparison, path: str | Path, *, curves: bool = True) -> Path:
     """Write one row per run to a Parquet file, whole or not at all; `curves=False` saves space."""
+    import pyarrow as pa  # takes a while to import
+    import pyarrow.parquet as pq
+
     path = Path(path)
     if path.is_dir() or not path.parent.is_dir():
         _check.fail("path", "a file in an existing folder", path)
@@ -51,6 +52,8 @@ def to_parquet(comparison: Comparison, path: str | Path, *, curves: bool = True)
 
 def from_parquet(path: str | Path) -> Comparison:
     """Read what `to_parquet` wrote."""
+    import pyarrow.parquet as pq
+
     table = pq.read_table(path)
     text = (table.schema.metadata or {}).get(b"safedrift-comparison")
     if text is None:

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from safedrift._check import FloatArray, IntArray
+from safedrift._late import late_method
 from safedrift.results.manifest import Manifest
 from safedrift.results.truth import Outcome, Truth
 from safedrift.scale import Scale
@@ -64,9 +65,14 @@ class Run:
     policy: FloatArray | None = field(default=None)
     learner: Any = field(default=None)
 
-    # Attached by the rooms that provide them (see `run_method`).
-    report: ClassVar[Callable[..., Path]]
-    certify: ClassVar[Callable[..., Any]]
+    # Of rooms above this one.
+    report: ClassVar[Callable[..., Path]] = late_method(
+        "Run.report", "Write a self-contained HTML page: report(path, certificates=None)."
+    )
+    certify: ClassVar[Callable[..., Any]] = late_method(
+        "Run.certify", "Check the paper's lemmas: certify(world=None, learner=None, *, p=0.05)."
+    )
+    # Attached by the modules that provide them (see `run_method`).
     summary: ClassVar[Callable[..., dict[str, Any]]]
     notes: ClassVar[Callable[..., list[str]]]
     to_parquet: ClassVar[Callable[..., None]]
@@ -199,8 +205,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 def run_method(name: str) -> Callable[[F], F]:
     """Make a function whose first argument is a run the method `name` of `Run`.
 
-    Pages, certificates and files live in rooms of their own, which import this one; so their
-    functions are attached here by name instead of being imported.
+    Files and summaries are modules of their own, which import this one; so their functions are
+    attached here by name instead of being imported.
     """
 
     def attach(function: F) -> F:

@@ -22,7 +22,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from safedrift._check import FloatArray
 
@@ -88,7 +87,9 @@ def mean_interval(
         return Interval(value, np.nan, np.nan, "one seed: no interval")
     if np.ptp(scores) <= SAME * np.abs(scores).max():
         return Interval(value, value, value, "the same in every seed")
-    found = stats.bootstrap(
+    from scipy.stats import bootstrap  # takes half a second to import
+
+    found = bootstrap(
         (scores,),
         np.mean,
         n_resamples=resamples,
@@ -128,7 +129,9 @@ def stratified_interval(
         world = np.arange(W)[:, None]
         return statistic(*(a[world, picked] for a in arrays))
 
-    found = stats.bootstrap(
+    from scipy.stats import bootstrap  # takes half a second to import
+
+    found = bootstrap(
         tuple(np.arange(N) for _ in range(W)),
         of_drawn,
         n_resamples=resamples,
@@ -247,7 +250,9 @@ def _p_value(difference: float, error: float, degrees: float, size: float) -> fl
     """Two-sided, of a difference with a standard error; below `size` both count as zero."""
     if error <= size:  # no spread to compare with
         return 1.0 if abs(difference) <= size else 0.0
-    return float(2 * stats.t.sf(abs(difference) / error, degrees))
+    from scipy.stats import t as students_t  # takes half a second to import
+
+    return float(2 * students_t.sf(abs(difference) / error, degrees))
 
 
 def paired_t_test(x: FloatArray, y: FloatArray) -> float:

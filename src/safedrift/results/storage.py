@@ -10,11 +10,9 @@ import hashlib
 import os
 from dataclasses import fields
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from safedrift import _check
@@ -22,6 +20,9 @@ from safedrift._files import write_whole
 from safedrift.results.manifest import read_manifest
 from safedrift.results.run import Run, run_method
 from safedrift.results.truth import Outcome, Truth
+
+if TYPE_CHECKING:  # takes a while to import
+    import pyarrow as pa
 
 __all__ = ["from_parquet", "to_parquet"]
 
@@ -34,6 +35,8 @@ _BLOCK = 2**20
 @run_method("to_parquet")
 def to_parquet(run: Run, path: str | Path) -> None:
     """Write the arrays and the manifest of a run to one Parquet file, whole or not at all."""
+    import pyarrow as pa
+
     path = Path(path)
     if path.is_dir() or not path.parent.is_dir():
         _check.fail("path", "a file in an existing folder", path)
@@ -109,6 +112,8 @@ def _check_shapes(path: str | Path, arrays: dict[str, NDArray[Any]], K: int) -> 
 
 def write_sealed(file: IO[bytes], table: pa.Table) -> None:
     """Write a table with the SHA-256 of the file in its metadata."""
+    import pyarrow.parquet as pq
+
     seal = {b"safedrift-checksum": _SEAL + _BLANK}
     pq.write_table(table.replace_schema_metadata((table.schema.metadata or {}) | seal), file)
     place = _place_of_digest(file)
@@ -119,6 +124,9 @@ def write_sealed(file: IO[bytes], table: pa.Table) -> None:
 
 def read_sealed(path: str | Path) -> pa.Table:
     """Read a table that `write_sealed` wrote; refuse one whose bytes have changed."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     with open(path, "rb") as file:
         place = _place_of_digest(file)
         if place < 0:
