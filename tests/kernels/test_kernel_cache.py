@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -117,3 +118,55 @@ def test_entries_that_the_command_names_are_compiled_functions():
         module, _, function = entry.rpartition(".")
         found = getattr(import_module(f"safedrift.kernels.{module}"), function)
         assert found.stats.cache_path, entry
+
+
+# ---------------------------------------------------------------- the first use
+
+WAITING = """
+import numba
+from safedrift.kernels import notice, types
+notice.PATIENCE = {patience}
+@numba.njit
+def twice(x):
+    return 2 * x
+twice.py_func.__module__ = "safedrift.kernels.example"
+print(twice(1), twice(1.0))
+"""
+
+
+def told_by(patience, **environment):
+    """What a process says on stderr that compiles for two types."""
+    clean = {key: value for key, value in os.environ.items() if key != "SAFEDRIFT_QUIET"}
+    code = WAITING.format(patience=patience)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=clean | environment, capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    assert done.stdout == "2 2.0\n"
+    return done.stderr
+
+
+def test_long_compilations_are_announced_once():
+    assert told_by(patience=0.0) == "safedrift: compiling, first time only\n"
+    assert told_by(patience=1000.0) == ""
+    assert told_by(patience=0.0, SAFEDRIFT_QUIET="1") == ""
+
+
+@pytest.mark.slow
+def test_two_processes_may_compile_the_same_at_once(tmp_path):
+    code = """
+import safedrift as sd
+world = sd.problems.make("stationary", episodes=20)
+run = sd.simulate(world, sd.PROPDPPO.for_problem(world, sd.Slater(0.2)))
+from safedrift.kernels.tabular.propd_ppo import play
+print(run.dynamic_regret[-1].hex(), sum(play.stats.cache_hits.values()))
+"""
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "SAFEDRIFT_QUIET": "1"}
+    start = partial(subprocess.Popen, [sys.executable, "-c", code], env=environment, text=True)
+    both = [start(stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)]
+    first, second = (process.communicate() for process in both)
+    third = start(stdout=subprocess.PIPE, stderr=subprocess.PIPE).communicate()
+    value = first[0].split()[0]
+    assert second[0].split()[0] == value
+    assert third == (f"{value} 1\n", "")
+    assert first[1] == second[1] == ""

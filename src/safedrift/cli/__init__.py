@@ -5,6 +5,7 @@ One module per command; `shared` has what they have in common.
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
@@ -51,6 +52,7 @@ def options(
     ] = False,
 ) -> None:
     """Safe reinforcement learning in a world that drifts."""
+    os.environ["SAFEDRIFT_QUIET"] = "1"  # progress bars say when something is compiled
 
 
 def main() -> None:

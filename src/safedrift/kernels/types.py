@@ -13,10 +13,14 @@ import numba
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from safedrift.kernels.notice import announce_compiling
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.int32]
+
+announce_compiling()
 
 
 # Without Numba's reference counts (_nrt) arrays travel freely between compiled functions: counting
