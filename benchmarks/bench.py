@@ -16,6 +16,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+import numba
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -26,6 +27,8 @@ import naive
 import safedrift as sd
 from builders import dense_features, linear_settings, small_world, twin_of
 from safedrift.kernels import records
+from safedrift.kernels.tabular import propd_ppo
+from safedrift.learners.propd_ppo.engines import flatten
 from safedrift.models.stepping import uniforms_per_episode
 from safedrift.planning.episodes import make_answers, make_ends, solve_chunk
 
@@ -187,6 +190,68 @@ def cost_against_states(rounds):
         {"S": S, "engine_us": t / 2000 * 1e6, "relative": t / times[0]}
         for S, t in zip(sizes, times, strict=True)
     ]
+
+
+@numba.njit(error_model="numpy", _nrt=False, nogil=True)
+def play_hashed(S, opens, thresholds, hyper, memory, buffer, uniforms):
+    """Play episodes in a world of S states that no array describes: 8 successors by a hash."""
+    states, actions, signals = buffer.states, buffer.actions, buffer.signals
+    B, _, H = uniforms.shape
+    for e in range(B):
+        opened = opens[e]
+        propd_ppo.begin_episode(opened, False, 1.0, opened, hyper, memory)
+        s = np.int64(0)
+        for h in range(H):
+            states[h] = s
+            actions[h] = propd_ppo.act(h, s, uniforms[e, 0, h], memory)
+            row = np.uint64((h * S + s) * 5 + actions[h])
+            signals[0, h] = float(mixed(row) >> np.uint64(11)) / 2.0**53
+            signals[1, h] = float(mixed(~row) >> np.uint64(11)) / 2.0**53
+            after = np.uint64(8.0 * uniforms[e, 1, h])
+            s = np.int64(mixed(np.uint64(8) * row + after) % np.uint64(S))
+        propd_ppo.end_episode(thresholds, states, actions, signals, hyper, memory)
+
+
+@numba.njit(_nrt=False, forceinline=True)
+def mixed(x):
+    """Mix the bits of x (splitmix64)."""
+    x += np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def learner_against_states(rounds):
+    """Per-episode time and memory of the learner against S: A = 5, H = 10, 8 successors, W = 1000.
+
+    The successors of a pair are drawn from all S states by a hash, so that the world takes no
+    memory. wanted: at most so many times the time at S = 10,000; below 1 GiB.
+    """
+    A, H, window = 5, 10, 1000
+    sizes = (10_000, 100_000, 1_000_000)
+    rng = np.random.default_rng(0)
+    uniforms = rng.random((window, 2, H))
+    plays, used = [], []
+    for S in sizes:
+        agent = sd.PROPDPPO.for_problem(
+            sd.ProblemSpec(H=H, S=S, A=A, M=window), sd.Slater(0.5), mode="repaired",
+            budgets=sd.Budgets(9, 3, 3, 9), W=window, L=window,
+        )  # fmt: skip
+        agent.reserve(window)
+        memory, opens = agent.memory, agent.forgetting.schedule(0, window).opens_window
+        plays.append(
+            partial(
+                play_hashed, S, opens, np.array([0.5 * H]), agent.hyperparameters, memory,
+                records.make_episode_buffer(H, 1), uniforms,
+            )
+        )  # fmt: skip
+        used.append(sum(array.nbytes for array in flatten(memory).values()) / 2**30)
+    times = in_turns(rounds, *plays)
+    return [
+        {"S": S, "engine_us": t / window * 1e6, "relative": t / times[0], "wanted": 1.5,
+         "learner_GiB": size}
+        for S, t, size in zip(sizes, times, used, strict=True)
+    ]  # fmt: skip
 
 
 def optimum_against_highs(rounds):
@@ -407,6 +472,7 @@ def main():
         engine_against_twin,
         rivals,
         cost_against_states,
+        learner_against_states,
         optimum_against_highs,
         least_squares_against_twin,
         least_squares_along_a_window,
