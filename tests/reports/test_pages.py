@@ -16,8 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hand_made_runs import SETTINGS, make_run
 from safedrift.reports import page, plots, report, summary_text
-from safedrift.results import LearnerRecord, Manifest, Outcome, Run, SizesRecord, Truth
+from safedrift.results import Run
 
 VOID = {"meta"}
 LOADING = {"src", "href", "srcset", "data", "action", "poster", "background"}
@@ -37,58 +38,6 @@ CAPTIONS = [
     "μm, the learner's price for a unit of missing utility",
     "Change since the last measured episode: Σh ‖ΔPh‖₂",
 ]
-
-
-PARAMETERS = {
-    "source": "Theorem 4",
-    "mode": "practical",
-    "overrides": {},
-    "improvement": {"alpha": 0.1, "L": 7},
-    "dual": {"eta": 0.1, "xi": 0.0, "chi": float("inf")},
-    "evaluation": {"W": 25, "lam": 1.0, "LV": [[float(i)] * 3 for i in range(40)]},
-}
-SETTINGS = {
-    "parameters": PARAMETERS,
-    "knowledge": {"name": "slater", "gamma": 0.4},
-    "forgetting": {"kind": "Periodic", "W": 25, "L": 7},
-}
-
-
-def make_run(n=60, K=1, measure_every=1, shortfall=0.0, regret=0.5, problem=None, **learner) -> Run:
-    """A run of constant regret and shortfall, written down by hand."""
-    one, many = np.ones(n), np.ones((n, K))
-    truth = Truth(
-        episodes=np.arange(n) * measure_every,
-        thresholds=many,
-        optimal_reward=2 * one,
-        optimal_mu=0.25 * many,
-        gamma=0.4 * one,
-        drift_P=0 * one,
-        drift_r=one,
-        drift_g=0 * one,
-        drift_b=0 * one,
-        drift_star=one,
-        baseline_reward=0 * one,
-        baseline_utility=many,
-    )
-    trace = {
-        "mu": 0.5 * many,
-        "estimated_reward": one,
-        "estimated_utility": many,
-        "policy_restart": np.arange(n) == 0,
-        "window_restart": np.arange(n) == 0,
-        "at_cap": 0 * one,
-    }
-    manifest = Manifest(
-        problem=problem,
-        learner=LearnerRecord(**{"name": "propd-ppo", "settings": SETTINGS} | learner),
-        sizes=SizesRecord(M=n * measure_every, H=3, S=2, A=2, K=K),
-        seed=3,
-        noisy=False,
-        measure_every=measure_every,
-    )
-    outcome = Outcome(2 * one - regret, many - shortfall, np.ones((n, 1 + K)))
-    return Run(truth, outcome, trace, manifest)
 
 
 class Reader(HTMLParser):
@@ -329,7 +278,7 @@ def test_reports_only_read_results():
     readers = (
         "safedrift._check",
         "safedrift._files",
-        "safedrift.results.run",
+        "safedrift.results",
         "safedrift.reports",
     )
     for source in Path(page.__file__).parent.glob("*.py"):

@@ -15,6 +15,7 @@ _MARKS = {
     "fails as printed, holds as repaired": "repaired",
     "holds as printed, fails as repaired": "bad",
     "does not apply": "idle",
+    "not claimed in this mode": "idle",
 }
 
 

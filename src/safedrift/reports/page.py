@@ -58,14 +58,17 @@ def _page(run: Run, certificates: Certificates | None) -> str:
     manifest = run.manifest
     title = escape(f"{manifest.problem or 'run'}: {manifest.learner.name}")
     notes = "\n".join(f'<p class="note">{escape(note)}</p>' for note in run.notes())
-    figures = [(label, value, math(text)) for label, value, text in key_figures(run)]
+    figures = [
+        (escape(label), escape(value), math(text)) for label, value, text in key_figures(run)
+    ]
     parameters = [map(escape, row) for row in flatten(manifest.model_dump())]
     remark = _DOWNSAMPLED if run.episodes.size > MOST_POINTS else ""
     proofs = "" if certificates is None else lemma_section(certificates)
     plots = "\n".join(plot_section(i, plot, remark) for i, plot in enumerate(all_plots(run)))
     body = f"""<h1>{title}</h1>
 <p class="quiet">{escape(configuration(run))}</p>
-<p class="lead">{escape(headline(run))}</p>
+<p class="lead">{escape(run.verdict())}</p>
+<p>{escape(headline(run))}</p>
 {notes}
 {table(("Figure", "Value", "Definition"), figures)}
 <p class="quiet">{_GUIDE}{_MARKS if events(run) else ""}</p>
