@@ -42,12 +42,12 @@ def _page(comparison: Comparison) -> str:
 <p class="quiet">{escape(_configuration(comparison))}</p>
 <p class="lead">{escape(comparison.verdict())}</p>
 {notes}
-{table(_RANKING, _ranking_rows(comparison))}
+{table(_RANKING, _ranking_rows(comparison), "labelled ranking")}
 <p class="quiet">{math(_GUIDE)}</p>
 {plots}
 <h2 class="apart">All figures</h2>
 <p class="quiet">{math(_FIGURES)}</p>
-{table(_HEADS, _figure_rows(comparison), "wide")}
+{table(_HEADS, _figure_rows(comparison), "labelled wide")}
 <details>
 <summary>Learners</summary>
 {table(("Learner", "Told", "Options", "Tuned"), _learner_rows(comparison))}
@@ -163,9 +163,10 @@ def _figure(value: float, digits: int = 3) -> str:
 
 
 _STYLE = """
-.apart { margin-top: 2.5rem; }
 table.wide { font-size: 0.85rem; }
 table.wide td { padding-right: 0.6rem; }
 table.wide td:first-child { min-width: 5em; }
+@media (min-width: 641px) { .ranking td:first-child { min-width: 0; } }
+@media (max-width: 640px) { .ranking td:first-child { display: none; } }
 td:nth-child(n+3) { font-variant-numeric: tabular-nums; }
 """
