@@ -245,7 +245,9 @@ def print_comparison(found: Comparison) -> None:
     _say(
         console,
         f"{len(m.learners)} learners, {len(m.worlds)} worlds, {len(m.seeds)} seeds, {signals}; "
-        "figures per episode, 95% intervals over seeds\n",
+        "figures per episode, 95% intervals over seeds\n"
+        "strict score: [DR]+ + [CV]+ over the uniform policy's; 0 is the best safe policy of each "
+        "episode, 1 is uniform\n",
     )
     for world in m.worlds:
         _say(console, f"{world.label} (M = {world.sizes['M']:,})", style="bold")

@@ -81,7 +81,7 @@ _HEADS = (
     "[DR]₊/M",
     "[CV]₊/M",
     "µs per episode",
-    "",
+    "Against the best",
 )
 _SHOWN = ("last_tenth_score", "regret", "violation", "positive_regret", "positive_violation")
 

@@ -43,6 +43,8 @@ BLUE, ORANGE, GREEN, PURPLE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "
 BLACK, GREY, FAINT = "#222222", "#767676", "#D0D5DB"
 # What a colour stands for in every plot of a run.
 LEARNER, OPTIMUM, THRESHOLD, UNIFORM = BLUE, GREEN, ORANGE, GREY
+AMBER, VIOLET, BROWN = "#E69F00", "#7A5195", "#8C564B"
+SERIES = (BLUE, PURPLE, AMBER, SKY, VIOLET, BROWN)  # constraints or learners, side by side
 
 
 # ---------------------------------------------------------------- lines
@@ -98,9 +100,8 @@ def _pairs(
 ) -> list[go.Scatter]:
     """Lines of two (name, values (n, K)), a colour per constraint, the second dashed."""
     K = run.manifest.sizes.K
-    colours = (BLUE, ORANGE, GREEN, PURPLE, SKY)
     return [
-        _line(run, values[:, k], name + _of(run, k), colours[k % len(colours)], style)
+        _line(run, values[:, k], name + _of(run, k), SERIES[k % len(SERIES)], style)
         for k in range(K)
         for (name, values), style in ((first, "solid"), (second, dash))
     ]
@@ -252,8 +253,8 @@ def _reward(run: Run) -> Plot:
     ]
     caption = (
         f"V_r[π_m, m], the expected reward of the policy played, {label}; V_r*[m], that of the "
-        "best safe policy of the same episode; and that of the uniform policy. Above the optimum, the "
-        "learner earns more than any safe policy can: it breaks the constraint."
+        "best safe policy of the same episode; and that of the uniform policy. Above the optimum, "
+        "the learner earns more than any safe policy can: it breaks the constraint."
     )
     return _plot(run, "Reward and optimum", reward_unit(run), caption, lines)
 
@@ -354,13 +355,17 @@ _SHOWN = ("mu", "estimated_reward", "estimated_utility", "at_cap")
 
 def _other_traces(run: Run) -> Iterator[Plot]:
     """Yield a plot of every column of the trace that no other plot shows."""
-    colours = (BLUE, ORANGE, GREEN, PURPLE, SKY)
     for name, values in run.trace.items():
         if name in _SHOWN or values.dtype == bool:
             continue
         wide = values.reshape(len(values), -1).astype(np.float64)
         lines = [
-            _line(run, column, name if wide.shape[1] == 1 else f"{name} {i + 1}", colours[i % 5])
+            _line(
+                run,
+                column,
+                name if wide.shape[1] == 1 else f"{name} {i + 1}",
+                SERIES[i % len(SERIES)],
+            )
             for i, column in enumerate(wide.T)
         ]
         said = name.replace("_", " ")
@@ -401,8 +406,7 @@ def observed_plots(run: Run) -> Iterator[Plot]:
         title = f"Observed {'cost' if is_cost(run, k) else 'utility'} and threshold{_of(run, k)}"
         yield _plot(run, title, utility_unit(run, k), caption, lines)
     K = run.manifest.sizes.K
-    colours = (BLUE, ORANGE, GREEN, PURPLE, SKY)
-    each = [(k, colours[k % len(colours)]) for k in range(K)]
+    each = [(k, SERIES[k % len(SERIES)]) for k in range(K)]
     lines = [_line(run, run.violation[:, k], "CV(n)" + _of(run, k), colour) for k, colour in each]
     caption = (
         "CV(n) = [Σ_{m≤n} (b_m − observed utility)]₊, the utility missing so far, zero where the "

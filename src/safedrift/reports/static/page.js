@@ -34,6 +34,7 @@ function draw(plot) {
   layout.width = printing ? 680 : undefined;
   if (phone) layout.margin = { ...layout.margin, l: Math.min(layout.margin.l, 48), r: 6 };
   if (phone && layout.xaxis2 && !layout.xaxis2.matches && !layout.xaxis.matches) stack(layout);
+  plot.style.height = layout.height + "px";
   return Plotly.react(plot, figure.data, layout,
     { responsive: true, displaylogo: false, modeBarButtons: [["toImage", "resetScale2d"]] });
 }
