@@ -158,7 +158,7 @@ def _compare(
     folder = out or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-compare"
     new = not folder.exists()
     try:
-        with _bars() as progress:
+        with stage_bars() as progress:
             found = run_all(
                 worlds,
                 learners,
@@ -214,7 +214,7 @@ class RateColumn(ProgressColumn):
 
 
 @contextmanager
-def _bars() -> Iterator[Callable[[str, int, int], None]]:
+def stage_bars() -> Iterator[Callable[[str, int, int], None]]:
     """One bar per stage, on stderr."""
     columns = (
         SpinnerColumn(),

@@ -18,7 +18,7 @@ from safedrift.reports.page import page_html, plot_section, write_page
 from safedrift.results.comparison import Comparison, Standing
 from safedrift.results.statistics import Interval
 
-__all__ = ["report"]
+__all__ = ["ranking_section", "report"]
 
 
 def report(comparison: Comparison, path: str | Path) -> Path:
@@ -42,8 +42,7 @@ def _page(comparison: Comparison) -> str:
 <p class="quiet">{escape(_configuration(comparison))}</p>
 <p class="lead">{escape(comparison.verdict())}</p>
 {notes}
-{table(_RANKING, _ranking_rows(comparison), "labelled ranking")}
-<p class="quiet">{math(_GUIDE)}</p>
+{ranking_section(comparison)}
 {plots}
 <h2 class="apart">All figures</h2>
 <p class="quiet">{math(_FIGURES)}</p>
@@ -53,6 +52,12 @@ def _page(comparison: Comparison) -> str:
 {table(("Learner", "Told", "Options", "Tuned"), _learner_rows(comparison))}
 </details>"""
     return page_html(title, body, _STYLE)
+
+
+def ranking_section(comparison: Comparison) -> str:
+    """Return the ranking as an HTML table, and how to read it."""
+    rows = _ranking_rows(comparison)
+    return f'{table(_RANKING, rows, "labelled ranking")}\n<p class="quiet">{math(_GUIDE)}</p>'
 
 
 def _configuration(comparison: Comparison) -> str:

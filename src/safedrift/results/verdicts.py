@@ -19,7 +19,7 @@ from safedrift.results.run import Run, run_method
 from safedrift.results.scores import last_tenth, strict_score
 from safedrift.results.wording import ROUNDING, episodes_label, is_cost, number, utility_unit
 
-__all__ = ["Safety", "safety", "verdict", "warnings"]
+__all__ = ["Safety", "gap_closed", "safety", "verdict", "warnings"]
 
 # What a strict score up to a level is called.
 _WORDS = (
@@ -94,15 +94,22 @@ def _distance(run: Run) -> str:
             "optimal already"
         )
     words = next(words for level, words in _WORDS if found.whole <= level)
-    late = "" if math.isnan(found.last_tenth) else f" ({_gap(found.last_tenth)} in the last tenth)"
+    late = "" if math.isnan(found.last_tenth) else f" ({gap_closed(found.last_tenth)} in the last tenth)"
     return (
-        f"{words}: it closed {_gap(found.whole)} of the gap between the uniform policy and "
+        f"{words}: it closed {gap_closed(found.whole)} of the gap between the uniform policy and "
         f"{best}{late}"
     )
 
 
-def _gap(score: float) -> str:
-    """The part of the gap that was closed; 100% is nothing but the optimum."""
+def gap_closed(score: float) -> str:
+    """Return in percent how much of the gap a strict score closes; 100% is nothing but the optimum.
+
+    Examples
+    --------
+    >>> from safedrift.results.verdicts import gap_closed
+    >>> gap_closed(0.21), gap_closed(0.0004), gap_closed(1.5)
+    ('79%', '99.9%', '−50%')
+    """
     share = 100 * (1 - score)
     text = f"{math.floor(10 * share + 1e-6) / 10:g}" if share > 99 else f"{share:.0f}"
     return f"{'0' if text == '-0' else text}%".replace("-", "−")
