@@ -44,12 +44,12 @@ def test_distances_have_words(regret, words):
 @pytest.mark.parametrize(
     ("shortfall", "words"),
     [
-        (short_of(0.2, 0.1), "unsafe in the long run (0.11 utility below the threshold) and in the "
-                             "last tenth (0.2 utility below the threshold)"),
-        (short_of(-0.2, 0.1), "unsafe in the long run (0.07 utility below the threshold) but safe "
-                              "in the last tenth"),
+        (short_of(0.2, 0.1), "unsafe in the long run (0.11 utility below the threshold of 1) and "
+                             "in the last tenth (0.2 utility below the threshold of 1)"),
+        (short_of(-0.2, 0.1), "unsafe in the long run (0.07 utility below the threshold of 1) but "
+                              "safe in the last tenth"),
         (short_of(0.2, -0.1), "safe in the long run but unsafe in the last tenth (0.2 utility "
-                              "below the threshold)"),
+                              "below the threshold of 1)"),
     ],
 )  # fmt: skip
 def test_safety_has_words(shortfall, words):
@@ -58,7 +58,7 @@ def test_safety_has_words(shortfall, words):
 
 def test_a_missed_constraint_is_named():
     run = make_run(K=2, shortfall=np.array([0.0, 0.25]))
-    assert "“constraint 2” 0.25 utility below the threshold" in run.verdict()
+    assert "“constraint 2” 0.25 utility below the threshold of 1" in run.verdict()
     named = run.manifest.model_copy(update={"constraints": ["reserve", "flood margin"]})
     assert "“flood margin” 0.25 utility" in replace(run, manifest=named).verdict()
 
@@ -106,8 +106,8 @@ def test_without_a_model_what_is_known_is_said():
     assert unknown.verdict() == (
         "propd-ppo earned 1.5 reward per episode (1.5 in the last tenth); how far that is from the "
         "best safe policy is unknown, as the world has no model; as observed, it was unsafe in the "
-        "long run (0.1 utility below the threshold) and in the last tenth (0.1 utility below the "
-        "threshold)."
+        "long run (0.1 utility below the threshold of 1) and in the last tenth (0.1 utility below "
+        "the threshold of 1)."
     )
     assert unknown.summary()["strict_score"] is None
     assert not safety(unknown).safe_lately

@@ -26,7 +26,7 @@ from safedrift.results import Comparison, Run
 
 __all__ = ["LEARNERS", "Demo", "board_frames", "play_demo"]
 
-LEARNERS = ("adaptive-planner", "propd-ppo", "opt-cmdp", "optimum")
+LEARNERS = ("propd-ppo", "adaptive-planner", "opt-cmdp", "optimum")
 FRAMES = 121
 RARE = 1e-3  # fewer visits have no direction
 

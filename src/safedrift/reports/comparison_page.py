@@ -171,7 +171,5 @@ _STYLE = """
 table.wide { font-size: 0.85rem; }
 table.wide td { padding-right: 0.6rem; }
 table.wide td:first-child { min-width: 5em; }
-@media (min-width: 641px) { .ranking td:first-child { min-width: 0; } }
-@media (max-width: 640px) { .ranking td:first-child { display: none; } }
 td:nth-child(n+3) { font-variant-numeric: tabular-nums; }
 """

@@ -140,11 +140,12 @@ def _trade(comparison: Comparison) -> Plot:
             continue
         largest = max(largest, float(parts[:, known].max()))
         names = [w for w, yes in zip(comparison.worlds, known, strict=True) if yes]
+        alone = len(names) == 1
         for size, opacity, (y, x), text in (
-            (7, 0.45, parts[:, known], names),
+            (14 if alone else 7, 1.0 if alone else 0.45, parts[:, known], names),
             (15, 1.0, parts[:, known].mean(axis=1, keepdims=True), ["mean over worlds"]),
         ):
-            if size == 15 and len(names) == 1:
+            if size == 15 and alone:
                 continue
             figure.add_trace(
                 go.Scatter(
@@ -153,7 +154,7 @@ def _trade(comparison: Comparison) -> Plot:
                     text=text,
                     name=label,
                     legendgroup=label,
-                    showlegend=size == 15 or len(names) == 1,
+                    showlegend=size == 15 or alone,
                     mode="markers",
                     opacity=opacity,
                     marker={"color": style[label].colour, "size": size,

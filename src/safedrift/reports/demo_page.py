@@ -54,10 +54,15 @@ def _page(runs: Sequence[Run], frames: BoardFrames, comparison: Comparison) -> s
     learners = runs[:-1]
     M = runs[0].manifest.sizes.M
     curves = (_reward_plot(runs), _hazard_plot(runs))
-    compared = (*ranking_plots(comparison), *world_plots(comparison))
+    compared = [
+        plot
+        for plot in (*ranking_plots(comparison), *world_plots(comparison))
+        if plot.title != "Performance profiles"  # of one world, no news
+    ]
     every = max(2, M // WINDOW)
+    commands = "".join(f"<li><code>{escape(a)}</code> {b}</li>" for a, b in _COMMANDS)
     body = f"""<h1>A robot, a row of hazards, and a target that moves</h1>
-<p class="quiet">{M:,} episodes in the drifting maze; everything below was played and computed here.</p>
+<p class="quiet">{M:,} episodes in the drifting maze, played and measured on this machine.</p>
 <p class="lead">{escape(_lead(learners))}</p>
 <p>The robot earns reward for every step on the target and may spend at most
 {_budget(runs[0])} steps per episode on hazards, in expectation. Now and then the target jumps, and
@@ -68,8 +73,8 @@ each learner loses is known and not estimated.</p>
 <p class="quiet">Shade: expected steps per episode in a cell. Arrows: the mean step from there.
 Hatched: hazards. Ring: the target. Pull the slider, or press play.</p>
 <div class="screen scrub"><button id="play" type="button">Play</button>
-<input id="frame" type="range" min="0" max="{len(frames.episodes) - 1}" value="0"
-aria-label="episode"><output id="episode" for="frame"></output></div>
+<input id="frame" type="range" min="0" max="{len(frames.episodes) - 1}"
+value="{_first_frame(frames)}" aria-label="episode"><output id="episode" for="frame"></output></div>
 <div id="maps"></div>
 <script type="application/json" id="maps-data">{_map_data(runs, frames)}</script>
 {"".join(plot_section(i, plot, linked=True) for i, plot in enumerate(curves))}
@@ -79,7 +84,7 @@ aria-label="episode"><output id="episode" for="frame"></output></div>
 {ranking_section(comparison)}
 {"".join(plot_section(10 + i, plot) for i, plot in enumerate(compared))}
 <h2 class="apart">Go on</h2>
-<ul class="commands">{"".join(f"<li><code>{escape(a)}</code> {b}</li>" for a, b in _COMMANDS)}</ul>"""
+<ul class="commands">{commands}</ul>"""
     return page_html("safedrift: a demonstration", body, asset("demo.css"), asset("demo.js"))
 
 
@@ -112,25 +117,33 @@ def _lead(learners: Sequence[Run]) -> str:
 
 def _card(run: Run, colour: str) -> str:
     score, found = strict_score(run), safety(run)
-    badges = "".join(
-        f'<span class="{"good" if safe else "bad"}">{"safe" if safe else "unsafe"} {when}</span> '
-        for safe, when in (
-            (found.safe_in_the_long_run, "in the long run"),
-            (found.safe_lately, "lately"),
-        )
-    )
-    noticed = run.manifest.learner.events
-    changes = f"Noticed {len(noticed)} changes." if noticed else ""
+    badges = _badge(found.safe_in_the_long_run, "in the long run", found.long_run)
+    badges += _badge(found.safe_lately, "in the last tenth", found.last_tenth)
+    count = len(run.manifest.learner.events)
+    changes = f"It noticed {count} change{'s' * (count > 1)} of the world." if count else ""
     return (
         f'<div class="card"><h3><i class="dot" data-colour="{colour}"></i>'
         f"{escape(run.manifest.learner.name)}</h3>"
         f'<p class="big">{gap_closed(score.whole)}</p><p class="quiet">of the gap to the best safe '
         f"policy closed; {gap_closed(score.last_tenth)} in the last tenth. {changes}</p>"
-        f"<p>{badges}</p></div>"
+        f"{badges}</div>"
     )
 
 
+def _badge(safe: bool, when: str, missing: FloatArray) -> str:
+    if safe:
+        return f'<p><span class="good">safe</span> {when}</p>'
+    over = number(float(missing.max()))
+    return f'<p><span class="bad">unsafe</span> {when}, {over} hazard steps too many</p>'
+
+
 # ---------------------------------------------------------------- maps
+
+
+def _first_frame(frames: BoardFrames) -> int:
+    """A little before the target moves for the first time."""
+    moved = np.flatnonzero(np.diff(frames.board.goals))
+    return max(0, int(moved[0]) - 2) if moved.size else 0
 
 
 def _hazard_steps(run: Run) -> FloatArray:
@@ -181,10 +194,17 @@ def _hundredths(values: FloatArray) -> Any:
 
 def _reward_plot(runs: Sequence[Run]) -> Plot:
     truth = runs[0].truth
-    lines = [_smooth(run, run.outcome.reward, i) for i, run in enumerate(runs[:-1])]
-    lines += [
-        _line(runs[0], truth.optimal_reward, "best safe policy of each episode", OPTIMUM),
+    lines = [
+        _line(
+            runs[0],
+            truth.optimal_reward,
+            "best safe policy of each episode",
+            OPTIMUM,
+            width=5,
+            opacity=0.5,
+        ),
         _line(runs[0], truth.baseline_reward, "uniform policy", UNIFORM, "dash"),
+        *(_smooth(run, run.outcome.reward, i) for i, run in enumerate(runs[:-1])),
     ]
     caption = (
         "Expected reward per episode. The optimum changes when the target jumps (vertical lines); "
@@ -195,10 +215,17 @@ def _reward_plot(runs: Sequence[Run]) -> Plot:
 
 
 def _hazard_plot(runs: Sequence[Run]) -> Plot:
-    lines = [_smooth(run, _hazard_steps(run), i) for i, run in enumerate(runs[:-1])]
     allowed = runs[0].manifest.sizes.H - runs[0].truth.thresholds[:, 0]
-    lines += [
-        _line(runs[0], _hazard_steps(runs[-1]), "best safe policy of each episode", OPTIMUM),
+    lines = [
+        _line(
+            runs[0],
+            _hazard_steps(runs[-1]),
+            "best safe policy of each episode",
+            OPTIMUM,
+            width=5,
+            opacity=0.5,
+        ),
+        *(_smooth(run, _hazard_steps(run), i) for i, run in enumerate(runs[:-1])),
         _line(runs[0], allowed, "allowed", THRESHOLD, "dash"),
     ]
     caption = (
@@ -213,14 +240,23 @@ def _smooth(run: Run, values: FloatArray, i: int) -> go.Scatter:
     return _line(run, trailing_mean(values, window), run.manifest.learner.name, _colour(i))
 
 
-def _line(run: Run, values: FloatArray, name: str, colour: str, dash: str = "solid") -> go.Scatter:
+def _line(
+    run: Run,
+    values: FloatArray,
+    name: str,
+    colour: str,
+    dash: str = "solid",
+    width: float = 2,
+    opacity: float = 1,
+) -> go.Scatter:
     kept = downsample(values, POINTS)
     return go.Scatter(
         x=run.episodes[kept],
         y=values[kept],
         name=escape(name, quote=False),
         mode="lines",
-        line={"color": colour, "dash": dash, "width": 2},
+        line={"color": colour, "dash": dash, "width": width},
+        opacity=opacity,
         hovertemplate="episode %{x:,}: %{y:.4~g}",
     )
 

@@ -94,7 +94,11 @@ def _distance(run: Run) -> str:
             "optimal already"
         )
     words = next(words for level, words in _WORDS if found.whole <= level)
-    late = "" if math.isnan(found.last_tenth) else f" ({gap_closed(found.last_tenth)} in the last tenth)"
+    late = (
+        ""
+        if math.isnan(found.last_tenth)
+        else f" ({gap_closed(found.last_tenth)} in the last tenth)"
+    )
     return (
         f"{words}: it closed {gap_closed(found.whole)} of the gap between the uniform policy and "
         f"{best}{late}"
@@ -134,8 +138,17 @@ def _misses(run: Run, missing: FloatArray) -> str:
     for k in np.flatnonzero(missing > ROUNDING).tolist():
         side = "above" if is_cost(run, k) else "below"
         amount = f"{number(float(missing[k]))} {utility_unit(run, k)} {side} the threshold"
+        amount += _level(run, k)
         told.append(amount if alone else f"“{run.constraint(k)}” {amount}")
     return ", ".join(told)
+
+
+def _level(run: Run, k: int) -> str:
+    """The threshold itself, where it is always the same."""
+    b = run.in_units.truth.thresholds[:, k]
+    if np.ptp(b) > ROUNDING * max(1.0, float(np.abs(b).max())):
+        return ""
+    return f" of {number(float(-b[0] if is_cost(run, k) else b[0]))}"
 
 
 def warnings(run: Run) -> list[str]:
