@@ -62,7 +62,7 @@ def ranking_section(comparison: Comparison) -> str:
 
 def _configuration(comparison: Comparison) -> str:
     m = comparison.manifest
-    episodes = sorted({world.sizes["M"] for world in m.worlds})
+    episodes = sorted({world.sizes["M"] for world in m.worlds if "M" in world.sizes}) or [0]
     span = f"{episodes[0]:,}" if len(episodes) == 1 else f"{episodes[0]:,} to {episodes[-1]:,}"
     signals = "Bernoulli rewards and utilities" if m.noisy else "exact rewards and utilities"
     tuned = f"tuned with {m.tune} settings each" if m.tune else "untuned"
