@@ -180,4 +180,6 @@ def _legend(figure: Any, panels: Any, source: dict[str, Any]) -> None:
     if found:
         wide = max(map(len, found))
         columns = max(1, min(len(found), 58 * len(panels) // (wide + 6)))
+        width, height = figure.get_size_inches()
+        figure.set_size_inches(width, height + 0.15 * (-(-len(found) // columns) - 1))
         figure.legend(found.values(), found, loc="outside upper left", ncols=columns)

@@ -347,7 +347,7 @@ def _events_title(run: Run) -> str:
     if periods is None:
         return "restarts and events"
     L, W = periods
-    return f"restarts: policy every {L:,} episodes, window every {W:,}"
+    return f"restarts: policy every {L:,}, window every {W:,}"
 
 
 _SHOWN = ("mu", "estimated_reward", "estimated_utility", "at_cap")
