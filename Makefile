@@ -8,8 +8,8 @@ SCRATCH := build/newest
 
 .PHONY: demo test test-all check docs bench studies constraints clean
 
-demo: .venv/ready  ## run PROPD-PPO in the drifting maze and leave a page to look at
-	$(BIN)/safedrift run maze --episodes 20000 --out demo --force
+demo: .venv/ready  ## three learners in the drifting maze beside the optimum: demo/report.html
+	$(BIN)/safedrift demo --out demo
 
 test: .venv/ready  ## ruff, mypy and the tests
 	$(BIN)/ruff check .

@@ -16,79 +16,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hand_made_runs import SETTINGS, make_run
 from safedrift.reports import page, plots, report, summary_text
-from safedrift.results import LearnerRecord, Manifest, Outcome, Run, SizesRecord, Truth
+from safedrift.results import Run
 
 VOID = {"meta"}
 LOADING = {"src", "href", "srcset", "data", "action", "poster", "background"}
 TITLES = [
+    "Reward and optimum",
+    "Utility and threshold",
     "Dynamic regret",
     "Long-run violation",
-    "Regret per episode",
-    "Utility and threshold",
     "Multiplier",
     "Drift and restarts",
 ]
 CAPTIONS = [
+    "Vr[πm, m], the expected reward of the policy played, mean of the last 2 episodes",
+    "Vg[πm, m], the expected utility of the policy played",
     "DR(n) = Σm≤n (Vr*[m] − Vr[πm, m])",
     "CV(n) = [Σm≤n (bm − Vg[πm, m])]₊",
-    "Vr*[m] − Vr[πm, m], mean of the last 2 episodes",
-    "Vg[πm, m], the expected utility of the policy played",
     "μm, the learner's price for a unit of missing utility",
     "Change since the last measured episode: Σh ‖ΔPh‖₂",
 ]
-
-
-PARAMETERS = {
-    "source": "Theorem 4",
-    "mode": "practical",
-    "overrides": {},
-    "improvement": {"alpha": 0.1, "L": 7},
-    "dual": {"eta": 0.1, "xi": 0.0, "chi": float("inf")},
-    "evaluation": {"W": 25, "lam": 1.0, "LV": [[float(i)] * 3 for i in range(40)]},
-}
-SETTINGS = {
-    "parameters": PARAMETERS,
-    "knowledge": {"name": "slater", "gamma": 0.4},
-    "forgetting": {"kind": "Periodic", "W": 25, "L": 7},
-}
-
-
-def make_run(n=60, K=1, measure_every=1, shortfall=0.0, regret=0.5, problem=None, **learner) -> Run:
-    """A run of constant regret and shortfall, written down by hand."""
-    one, many = np.ones(n), np.ones((n, K))
-    truth = Truth(
-        episodes=np.arange(n) * measure_every,
-        thresholds=many,
-        optimal_reward=2 * one,
-        optimal_mu=0.25 * many,
-        gamma=0.4 * one,
-        drift_P=0 * one,
-        drift_r=one,
-        drift_g=0 * one,
-        drift_b=0 * one,
-        drift_star=one,
-        baseline_reward=0 * one,
-        baseline_utility=many,
-    )
-    trace = {
-        "mu": 0.5 * many,
-        "estimated_reward": one,
-        "estimated_utility": many,
-        "policy_restart": np.arange(n) == 0,
-        "window_restart": np.arange(n) == 0,
-        "at_cap": 0 * one,
-    }
-    manifest = Manifest(
-        problem=problem,
-        learner=LearnerRecord(**{"name": "propd-ppo", "settings": SETTINGS} | learner),
-        sizes=SizesRecord(M=n * measure_every, H=3, S=2, A=2, K=K),
-        seed=3,
-        noisy=False,
-        measure_every=measure_every,
-    )
-    outcome = Outcome(2 * one - regret, many - shortfall, np.ones((n, 1 + K)))
-    return Run(truth, outcome, trace, manifest)
 
 
 class Reader(HTMLParser):
@@ -156,8 +105,8 @@ def test_every_plot_has_its_caption(tmp_path, K, count):
     for text in TITLES + CAPTIONS:
         assert text in found.text
     html = (tmp_path / "page.html").read_text(encoding="utf-8")
-    drawn = re.findall(r'Plotly\.newPlot\(\s*"plot(\d+)"', html)
-    assert drawn == [str(i) for i in range(count)]
+    for kind in (r'<div class="plot" id="plot(\d+)"', r'json" id="plot(\d+)-data">\{'):
+        assert re.findall(kind, html) == [str(i) for i in range(count)]
 
 
 def test_key_figures_and_parameters_are_shown(tmp_path):
@@ -254,10 +203,39 @@ def test_partly_measured_run_claims_no_more_than_was_measured():
 
 def test_lines_are_the_run():
     run = make_run(measure_every=10)
+    reward = {line.name: line for line in figures(run)["Reward and optimum"].data}
+    best = reward["best safe policy of each episode"]
+    np.testing.assert_array_equal(best.y, run.truth.optimal_reward)
     drawn = {line.name: line for line in figures(run)["Dynamic regret"].data}
     np.testing.assert_array_equal(drawn["DR(n)"].x, run.episodes)
     np.testing.assert_array_equal(drawn["DR(n)"].y, run.dynamic_regret)
     np.testing.assert_allclose(drawn["uniform policy"].y[-1], 2.0 * 600)
+
+
+def test_what_never_changes_is_left_out():
+    run = make_run(settings={})
+    rows = figures(run)["Drift and restarts"].layout.annotations
+    assert [row.text for row in rows] == ["rewards r", "optimal policy π*", "restarts and events"]
+    still = replace(run.truth, drift_r=run.truth.drift_P, drift_star=run.truth.drift_P)
+    assert not any("Drift" in title for title in figures(replace(run, truth=still, trace={})))
+
+
+@pytest.mark.parametrize("title", TITLES[:4])
+def test_a_colour_means_the_same_in_every_plot(title):
+    colours = {"uniform policy": plots.GREY, "threshold b": plots.ORANGE, "DR(n)": plots.BLUE,
+               "best safe policy of each episode": plots.GREEN}  # fmt: skip
+    for line in figures(make_run())[title].data:
+        assert line.line.color == colours.get(line.name, line.line.color), line.name
+
+
+def test_the_optimum_is_said_to_be_at_the_threshold_where_its_price_is_positive():
+    run = make_run()
+    captions = {plot.title: plot.caption for plot in plots.all_plots(run)}
+    assert "at the threshold in all episodes, those with μ* > 0" in captions[TITLES[1]]
+    mu = np.where(np.arange(60) < 15, 0.25, 0)[:, None]
+    some = replace(run, truth=replace(run.truth, optimal_mu=mu))
+    captions = {plot.title: plot.caption for plot in plots.all_plots(some)}
+    assert "at the threshold in 25% of the episodes" in captions[TITLES[1]]
 
 
 def test_restarts_between_measured_episodes_are_drawn():
@@ -329,7 +307,7 @@ def test_reports_only_read_results():
     readers = (
         "safedrift._check",
         "safedrift._files",
-        "safedrift.results.run",
+        "safedrift.results",
         "safedrift.reports",
     )
     for source in Path(page.__file__).parent.glob("*.py"):

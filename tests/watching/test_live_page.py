@@ -205,14 +205,15 @@ def test_a_finished_run_shows_its_figures(tmp_path):
     shown = detail_of(tmp_path, "a")
     assert shown["title"] == "random: opt-cmdp"
     titles = [plot["title"] for plot in shown["plots"]]
-    assert titles[:4] == ["Dynamic regret", "Long-run violation", "Regret per episode",
-                          "Utility and threshold, constraint 1"]  # fmt: skip
-    names = [trace["name"] for trace in shown["plots"][3]["figure"]["data"]]
+    assert titles[:5] == ["Reward and optimum", "Utility and threshold, constraint 1",
+                          "Utility and threshold, constraint 2", "Dynamic regret",
+                          "Long-run violation"]  # fmt: skip
+    names = [trace["name"] for trace in shown["plots"][1]["figure"]["data"]]
     assert "threshold b" in names
-    caption = "".join(text for _, text in shown["plots"][0]["caption"])
+    caption = "".join(text for _, text in shown["plots"][3]["caption"])
     assert caption.startswith("DR(n) = Σm≤n (Vr*[m] − Vr[πm, m])")
     np.testing.assert_allclose(
-        shown["plots"][0]["figure"]["data"][0]["y"], run.dynamic_regret, rtol=1e-5
+        shown["plots"][3]["figure"]["data"][0]["y"], run.dynamic_regret, rtol=1e-5
     )
 
 
@@ -221,7 +222,7 @@ def test_long_lines_are_thinned_and_keep_their_extremes(tmp_path):
     for plot in detail_of(tmp_path, "a")["plots"]:
         for trace in plot["figure"]["data"]:
             assert len(trace["x"]) == len(trace["y"]) <= 500
-    utility = detail_of(tmp_path, "a")["plots"][3]["figure"]["data"][0]["y"]
+    utility = detail_of(tmp_path, "a")["plots"][1]["figure"]["data"][0]["y"]
     assert min(utility) == pytest.approx(run.outcome.utility.min(), rel=1e-5)
     assert max(utility) == pytest.approx(run.outcome.utility.max(), rel=1e-5)
 
@@ -239,7 +240,7 @@ def test_a_running_run_shows_the_episodes_so_far(tmp_path, monkeypatch):
     assert (row["state"], row["done"], row["total"]) == ("running", 40, 60)
     assert row["regret"] == number(float(whole.dynamic_regret[39] / 40))
     assert row["violation"] == number((whole.violation[39] / 40).tolist())
-    line = shown["plots"][0]["figure"]
+    line = shown["plots"][2]["figure"]
     np.testing.assert_allclose(line["data"][0]["y"], whole.dynamic_regret[:40], rtol=1e-5)
     assert line["layout"]["xaxis"]["range"] == [-0.5, 59.5]
     assert shown["headline"].startswith("In 40 episodes opt-cmdp gained")
@@ -256,7 +257,7 @@ def test_a_run_that_failed_or_was_stopped_shows_how_far_it_came(tmp_path, monkey
     assert rows["stopped"]["state"] == "interrupted"
     for name in rows:
         assert rows[name]["done"] == 40
-        assert detail_of(tmp_path, name)["plots"][0]["title"] == "Dynamic regret"
+        assert detail_of(tmp_path, name)["plots"][2]["title"] == "Dynamic regret"
 
 
 def test_a_run_that_goes_on_is_followed(tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ import typer
 from safedrift._version import __version__
 from safedrift.cli.certify_command import certify
 from safedrift.cli.compare_command import SeveralLearners, compare
+from safedrift.cli.demo_command import demo
 from safedrift.cli.folder_commands import ls, show, verify
 from safedrift.cli.learners_command import learners
 from safedrift.cli.problems_command import problems
@@ -32,7 +33,9 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command(cls=SeveralLearners)(compare)
-for command in (sweep, watch, ls, show, verify, report, certify, problems, learners, theory):
+for command in (
+    sweep, watch, demo, ls, show, verify, report, certify, problems, learners, theory,
+):  # fmt: skip
     app.command()(command)
 
 

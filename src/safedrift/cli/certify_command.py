@@ -31,6 +31,7 @@ _STYLES = {
     "fails as printed, holds as repaired": "yellow",
     "holds as printed, fails as repaired": "red",
     "does not apply": "dim",
+    "not claimed in this mode": "dim",
 }
 
 
@@ -103,6 +104,7 @@ def _print_certificates(found: Certificates, page: Path, explain: bool) -> None:
         for id, _, _, result, slack, where in found.rows():
             table.add_row(id, Text(result, style=_STYLES[result]), slack, where)
         console.print(table)
+        _print_reasons(found, console)
     console.print(f"\n{found.summary}", markup=False, highlight=False)
     if not found.identities_hold:
         console.print("\nAn identity fails: this learner is not the paper's.", style="bold red")
@@ -111,6 +113,20 @@ def _print_certificates(found: Certificates, page: Path, explain: bool) -> None:
             "\nA statistic fails: this run did not draw what it reports.", style="bold red"
         )
     console.print(f"\nLook at {page}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _print_reasons(found: Certificates, console: Console) -> None:
+    """Why statements do not hold: those with the same result and reason in one line."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for c in found:
+        if c.result != "holds":
+            failed = c.claimed and c.printed is not None
+            erratum = f"errata {c.erratum}" if c.erratum and failed else ""
+            why = "; ".join(filter(None, (c.note, erratum))) or "--explain says what it states"
+            groups.setdefault((c.result, why), []).append(c.id)
+    for (result, why), ids in groups.items():
+        line = Text.assemble((result, _STYLES[result]), f": {', '.join(ids)}. Why: {why}.")
+        console.print(Padding(line, (1, 0, 0, 0)), highlight=False)
 
 
 def _print_explanations(found: Certificates, console: Console) -> None:

@@ -158,7 +158,7 @@ def _compare(
     folder = out or Path("runs") / f"{datetime.now():%Y%m%d-%H%M%S}-compare"
     new = not folder.exists()
     try:
-        with _bars() as progress:
+        with stage_bars() as progress:
             found = run_all(
                 worlds,
                 learners,
@@ -214,7 +214,7 @@ class RateColumn(ProgressColumn):
 
 
 @contextmanager
-def _bars() -> Iterator[Callable[[str, int, int], None]]:
+def stage_bars() -> Iterator[Callable[[str, int, int], None]]:
     """One bar per stage, on stderr."""
     columns = (
         SpinnerColumn(),
@@ -245,7 +245,9 @@ def print_comparison(found: Comparison) -> None:
     _say(
         console,
         f"{len(m.learners)} learners, {len(m.worlds)} worlds, {len(m.seeds)} seeds, {signals}; "
-        "figures per episode, 95% intervals over seeds\n",
+        "figures per episode, 95% intervals over seeds\n"
+        "strict score: [DR]+ + [CV]+ over the uniform policy's; 0 is the best safe policy of each "
+        "episode, 1 is uniform\n",
     )
     for world in m.worlds:
         _say(console, f"{world.label} (M = {world.sizes['M']:,})", style="bold")

@@ -22,6 +22,7 @@ def print_summary(summary: dict[str, Any], folder: Path) -> None:
 
     sizes = ", ".join(f"{name} = {value}" for name, value in summary["sizes"].items())
     say(f"{summary['learner']} in {summary['problem']}, {_constants(summary)}{sizes}\n")
+    say(f"{summary['verdict']}\n", style="bold")
     table = Table("", "per episode", "", box=None, header_style="dim", pad_edge=False)
     table.columns[1].justify = "right"
     for name, value, meaning in _summary_rows(summary):
@@ -54,6 +55,13 @@ def _summary_rows(summary: dict[str, Any]) -> Iterator[tuple[str, float, str]]:
     if not summary["truth_known"]:
         yield from _observed_rows(summary)
         return
+    if summary["strict_score"] is not None:
+        yield (
+            "strict score",
+            summary["strict_score"],
+            "positive parts over the uniform policy's; 0 is best",
+        )
+        yield "  last tenth", summary["last_tenth_strict_score"], "over the last M/10 episodes"
     yield "regret", summary["dynamic_regret_per_episode"], "DR(M)/M, DR = Σ (V_r* - V_r)"
     yield "  last tenth", summary["last_tenth_regret_per_episode"], "over the last M/10 episodes"
     yield "  uniform policy", summary["uniform_regret_per_episode"], "for comparison"

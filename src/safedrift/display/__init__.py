@@ -10,10 +10,19 @@ from safedrift.display.generic import (
     last_peak,
     shares,
 )
-from safedrift.display.records import Board, Display, Drifting, Quantity, Snapshot, Snapshots
+from safedrift.display.records import (
+    Board,
+    BoardFrames,
+    Display,
+    Drifting,
+    Quantity,
+    Snapshot,
+    Snapshots,
+)
 
 __all__ = [
     "Board",
+    "BoardFrames",
     "Display",
     "Drifting",
     "Quantity",

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from safedrift._check import FloatArray, IntArray
 
-__all__ = ["Board", "Display", "Drifting", "Quantity", "Snapshot", "Snapshots"]
+__all__ = ["Board", "BoardFrames", "Display", "Drifting", "Quantity", "Snapshot", "Snapshots"]
 
 
 class Snapshot(NamedTuple):
@@ -71,3 +71,13 @@ class Snapshots(NamedTuple):
     best_quantities: FloatArray  # (q, n, H)
     learned: FloatArray | None = None  # (n, H, S, A), policies of a learner
     learned_quantities: FloatArray | None = None  # (q, n, H)
+
+
+class BoardFrames(NamedTuple):
+    """Where L policies go in each of n episodes of a world whose states are cells of a board."""
+
+    board: Board  # with a goal for each of the n episodes
+    episodes: IntArray  # (n,)
+    names: tuple[str, ...]  # of the L policies
+    visits: FloatArray  # (L, n, cells), expected steps that begin in the cell
+    moves: FloatArray  # (L, n, cells, 2), expected step from the cell: columns, rows

@@ -15,6 +15,7 @@ _MARKS = {
     "fails as printed, holds as repaired": "repaired",
     "holds as printed, fails as repaired": "bad",
     "does not apply": "idle",
+    "not claimed in this mode": "idle",
 }
 
 
@@ -74,12 +75,12 @@ LEMMA_STYLE = """
 .lemmas th:first-child { width: 48%; }
 .lemmas th:nth-child(2) { width: 13%; }
 .lemmas td:nth-child(n+3) { font-size: 0.85rem; font-variant-numeric: tabular-nums; }
-.lemmas code { color: #555; font-size: 0.85em; }
+.lemmas code { color: var(--quiet); font-size: 0.85em; }
 .maths { font-family: Georgia, "Times New Roman", serif; }
 .good, .bad, .repaired, .idle { border-radius: 3px; padding: 0.1rem 0.4rem; }
-.good { background: #e3f4ec; color: #00563f; }
-.bad { background: #fbe5d8; color: #8a3300; font-weight: 600; }
-.repaired { background: #fff3cf; color: #6b5000; }
-.idle { background: #f0f1f3; color: #555; }
+.good { background: var(--good-page); color: var(--good); }
+.bad { background: var(--bad-page); color: var(--bad); font-weight: 600; }
+.repaired { background: var(--repaired-page); color: var(--repaired); }
+.idle { background: var(--card); color: var(--quiet); }
 sup { font-size: 0.75em; line-height: 0; }
 """

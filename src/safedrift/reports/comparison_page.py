@@ -18,7 +18,7 @@ from safedrift.reports.page import page_html, plot_section, write_page
 from safedrift.results.comparison import Comparison, Standing
 from safedrift.results.statistics import Interval
 
-__all__ = ["report"]
+__all__ = ["ranking_section", "report"]
 
 
 def report(comparison: Comparison, path: str | Path) -> Path:
@@ -42,12 +42,11 @@ def _page(comparison: Comparison) -> str:
 <p class="quiet">{escape(_configuration(comparison))}</p>
 <p class="lead">{escape(comparison.verdict())}</p>
 {notes}
-{table(_RANKING, _ranking_rows(comparison))}
-<p class="quiet">{math(_GUIDE)}</p>
+{ranking_section(comparison)}
 {plots}
 <h2 class="apart">All figures</h2>
 <p class="quiet">{math(_FIGURES)}</p>
-{table(_HEADS, _figure_rows(comparison), "wide")}
+{table(_HEADS, _figure_rows(comparison), "labelled wide")}
 <details>
 <summary>Learners</summary>
 {table(("Learner", "Told", "Options", "Tuned"), _learner_rows(comparison))}
@@ -55,9 +54,15 @@ def _page(comparison: Comparison) -> str:
     return page_html(title, body, _STYLE)
 
 
+def ranking_section(comparison: Comparison) -> str:
+    """Return the ranking as an HTML table, and how to read it."""
+    rows = _ranking_rows(comparison)
+    return f'{table(_RANKING, rows, "labelled ranking")}\n<p class="quiet">{math(_GUIDE)}</p>'
+
+
 def _configuration(comparison: Comparison) -> str:
     m = comparison.manifest
-    episodes = sorted({world.sizes["M"] for world in m.worlds})
+    episodes = sorted({world.sizes["M"] for world in m.worlds if "M" in world.sizes}) or [0]
     span = f"{episodes[0]:,}" if len(episodes) == 1 else f"{episodes[0]:,} to {episodes[-1]:,}"
     signals = "Bernoulli rewards and utilities" if m.noisy else "exact rewards and utilities"
     tuned = f"tuned with {m.tune} settings each" if m.tune else "untuned"
@@ -81,7 +86,7 @@ _HEADS = (
     "[DR]₊/M",
     "[CV]₊/M",
     "µs per episode",
-    "",
+    "Against the best",
 )
 _SHOWN = ("last_tenth_score", "regret", "violation", "positive_regret", "positive_violation")
 
@@ -163,7 +168,6 @@ def _figure(value: float, digits: int = 3) -> str:
 
 
 _STYLE = """
-.apart { margin-top: 2.5rem; }
 table.wide { font-size: 0.85rem; }
 table.wide td { padding-right: 0.6rem; }
 table.wide td:first-child { min-width: 5em; }

@@ -1,6 +1,7 @@
 """The plots of a comparison: ranking, profiles, regret against violation, curves of each world.
 
-Learners keep their colour on the whole page. The uniform policy is grey, oracles are black.
+Learners keep their colour on the whole page. The uniform policy is grey, oracles are green, as
+the optimum of a run.
 """
 
 from __future__ import annotations
@@ -13,12 +14,11 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from safedrift._check import FloatArray
-from safedrift.reports.plots import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, Plot
+from safedrift.reports.plots import BLACK, FAINT, OPTIMUM, SERIES, UNIFORM, Plot
 from safedrift.results.comparison import Comparison
 
 __all__ = ["ranking_plots", "world_plots"]
 
-COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY, "#E69F00", "#7A5195", "#8C564B")
 DASHES = ("solid", "dash", "dashdot")
 
 
@@ -37,12 +37,12 @@ def looks(comparison: Comparison) -> dict[str, Look]:
     symbols = ("circle", "square", "diamond")
     for label in comparison.learners:
         if label in comparison.oracles:
-            found[label] = Look(BLACK, *marks[comparison.oracles.index(label) % len(marks)])
+            found[label] = Look(OPTIMUM, *marks[comparison.oracles.index(label) % len(marks)])
         elif label == "uniform":
-            found[label] = Look(GREY, "dash", "circle-open")
+            found[label] = Look(UNIFORM, "dash", "circle-open")
         else:
-            turn = number // len(COLOURS) % len(DASHES)
-            found[label] = Look(COLOURS[number % len(COLOURS)], DASHES[turn], symbols[turn])
+            turn = number // len(SERIES) % len(DASHES)
+            found[label] = Look(SERIES[number % len(SERIES)], DASHES[turn], symbols[turn])
             number += 1
     return found
 
@@ -140,11 +140,12 @@ def _trade(comparison: Comparison) -> Plot:
             continue
         largest = max(largest, float(parts[:, known].max()))
         names = [w for w, yes in zip(comparison.worlds, known, strict=True) if yes]
+        alone = len(names) == 1
         for size, opacity, (y, x), text in (
-            (7, 0.45, parts[:, known], names),
+            (14 if alone else 7, 1.0 if alone else 0.45, parts[:, known], names),
             (15, 1.0, parts[:, known].mean(axis=1, keepdims=True), ["mean over worlds"]),
         ):
-            if size == 15 and len(names) == 1:
+            if size == 15 and alone:
                 continue
             figure.add_trace(
                 go.Scatter(
@@ -153,7 +154,7 @@ def _trade(comparison: Comparison) -> Plot:
                     text=text,
                     name=label,
                     legendgroup=label,
-                    showlegend=size == 15 or len(names) == 1,
+                    showlegend=size == 15 or alone,
                     mode="markers",
                     opacity=opacity,
                     marker={"color": style[label].colour, "size": size,
@@ -162,7 +163,7 @@ def _trade(comparison: Comparison) -> Plot:
                 )
             )  # fmt: skip
     for level in (0.25, 0.5, 0.75, 1.0):
-        line = {"color": "#D0D5DB", "width": 1}
+        line = {"color": FAINT, "width": 1}
         figure.add_shape(type="line", x0=0, y0=level, x1=level, y1=0, layer="below", line=line)
     figure.update_layout(_layout(460))
     figure.update_xaxes(title=_title("violation / uniform policy's loss"), rangemode="tozero")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 
 __all__ = ["math", "math_parts", "table"]
@@ -35,9 +35,16 @@ def math_parts(text: str) -> list[tuple[str, str]]:
     return [(tag, part) for tag, part in [*parts, ("", text[at:])] if part]
 
 
-def table(head: Iterable[str], rows: Iterable[Iterable[str]], name: str = "") -> str:
-    """Return the HTML of a table whose cells are HTML."""
+def table(head: Sequence[str], rows: Iterable[Iterable[str]], name: str = "") -> str:
+    """Return the HTML of a table whose cells are HTML.
+
+    One that is called "labelled" repeats its head beside every cell on a phone.
+    """
     top = "".join(f'<th scope="col">{cell}</th>' for cell in head)
-    body = "\n".join(f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in rows)
+    names = [f' data-label="{cell}"' if "labelled" in name else "" for cell in head]
+    body = "\n".join(
+        f"<tr>{''.join(f'<td{n}>{cell}</td>' for n, cell in zip(names, row, strict=True))}</tr>"
+        for row in rows
+    )
     kind = f' class="{name}"' if name else ""
     return f"<table{kind}>\n<thead><tr>{top}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"

@@ -7,9 +7,13 @@ forbids loading anything.
 from __future__ import annotations
 
 from html import escape
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
-from plotly.io import to_html
+import numpy as np
+import plotly.graph_objects as go
+from plotly.io.json import to_json_plotly
 from plotly.offline import get_plotlyjs
 
 from safedrift._files import write_text
@@ -28,7 +32,7 @@ from safedrift.reports.summary_text import (
 from safedrift.results.run import Run
 from safedrift.theory.certificates import Certificates
 
-__all__ = ["page_html", "plot_section", "report", "write_page"]
+__all__ = ["asset", "page_html", "plot_html", "plot_section", "report", "write_page"]
 
 
 def report(run: Run, path: str | Path, certificates: Certificates | None = None) -> Path:
@@ -58,25 +62,30 @@ def _page(run: Run, certificates: Certificates | None) -> str:
     manifest = run.manifest
     title = escape(f"{manifest.problem or 'run'}: {manifest.learner.name}")
     notes = "\n".join(f'<p class="note">{escape(note)}</p>' for note in run.notes())
-    figures = [(label, value, math(text)) for label, value, text in key_figures(run)]
+    figures = [
+        (escape(label), escape(value), math(text)) for label, value, text in key_figures(run)
+    ]
     parameters = [map(escape, row) for row in flatten(manifest.model_dump())]
     remark = _DOWNSAMPLED if run.episodes.size > MOST_POINTS else ""
     proofs = "" if certificates is None else lemma_section(certificates)
-    plots = "\n".join(plot_section(i, plot, remark) for i, plot in enumerate(all_plots(run)))
+    plots = "\n".join(
+        plot_section(i, plot, remark, linked=True) for i, plot in enumerate(all_plots(run))
+    )
     body = f"""<h1>{title}</h1>
 <p class="quiet">{escape(configuration(run))}</p>
-<p class="lead">{escape(headline(run))}</p>
+<p class="lead">{escape(run.verdict())}</p>
+<p>{escape(headline(run))}</p>
 {notes}
-{table(("Figure", "Value", "Definition"), figures)}
 <p class="quiet">{_GUIDE}{_MARKS if events(run) else ""}</p>
 {plots}
+<h2 class="apart">All figures</h2>
+{table(("Figure", "Value", "Definition"), figures)}
 {_changes(run)}
 {proofs}
 <details>
 <summary>Parameters</summary>
 {table(("Name", "Value"), parameters)}
-</details>
-<script>{_LINK}</script>"""
+</details>"""
     return page_html(title, body, LEMMA_STYLE)
 
 
@@ -93,7 +102,7 @@ def _changes(run: Run) -> str:
 </details>"""
 
 
-def page_html(title: str, body: str, style: str = "") -> str:
+def page_html(title: str, body: str, style: str = "", script: str = "") -> str:
     """Return a whole page, plotly.js included; title and body are HTML."""
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -102,25 +111,53 @@ def page_html(title: str, body: str, style: str = "") -> str:
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="{_POLICY}">
 <title>{title}</title>
-<style>{_STYLE}{style}</style>
+<style>{asset("page.css")}{style}</style>
 <script>{get_plotlyjs()}</script>
 </head>
 <body>
 {body}
+<script>{asset("page.js")}{script}</script>
 </body>
 </html>
 """
 
 
-def plot_section(number: int, plot: Plot, remark: str = "") -> str:
-    """Return the HTML of a plot with its title and caption."""
-    drawing = to_html(
-        plot.figure, config=_CONFIG, include_plotlyjs=False, full_html=False, div_id=f"plot{number}"
-    )
+def asset(name: str) -> str:
+    """Return the text of a style sheet or script that pages contain."""
+    return files("safedrift.reports").joinpath("static", name).read_text(encoding="utf-8")
+
+
+def plot_section(number: int, plot: Plot, remark: str = "", *, linked: bool = False) -> str:
+    """Return the HTML of a plot with its title and caption; linked ones are zoomed together."""
+    drawing = plot_html(f"plot{number}", plot.figure, linked=linked)
     return (
         f"<figure>\n<h2>{escape(plot.title)}</h2>\n"
         f"<figcaption>{math(plot.caption + remark)}</figcaption>\n{drawing}\n</figure>"
     )
+
+
+def plot_html(name: str, figure: Any, *, linked: bool = False) -> str:
+    """Return an empty place for a figure and its data; `static/page.js` draws it."""
+    layout = figure.layout.to_plotly_json()
+    layout.pop("template", None)  # light and dark colours are the page's
+    layout.get("font", {}).pop("color", None)
+    text = to_json_plotly({"data": _narrow(figure), "layout": layout, "linked": linked})
+    text = text.replace("<", "\\u003c")  # cannot end the script
+    return (
+        f'<div class="plot" id="{name}" style="height: {layout["height"]}px"></div>\n'
+        f'<script type="application/json" id="{name}-data">{text}</script>'
+    )
+
+
+def _narrow(figure: Any) -> Any:
+    """The traces with numbers of seven digits, which are enough to draw."""
+    drawn = go.Figure(figure)
+    for trace in drawn.data:
+        for axis in ("x", "y"):
+            values = getattr(trace, axis)
+            if isinstance(values, np.ndarray) and values.dtype == np.float64:
+                setattr(trace, axis, values.astype(np.float32))
+    return drawn.to_plotly_json()["data"]
 
 
 _DOWNSAMPLED = (
@@ -138,50 +175,3 @@ _MARKS = (
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 )
-
-_CONFIG = {
-    "responsive": True,
-    "displaylogo": False,
-    "modeBarButtons": [["toImage", "resetScale2d"]],
-}
-
-_STYLE = """
-body { max-width: 1100px; margin: 2.5rem auto; padding: 0 1.25rem; background: #fff; color: #222;
-  font: 16px/1.5 system-ui, sans-serif; }
-h1 { font-size: 1.7rem; line-height: 1.2; margin: 0; overflow-wrap: anywhere; }
-h2 { font-size: 1.15rem; margin: 0; }
-sub { font-size: 0.75em; line-height: 0; }
-.quiet, figcaption { color: #555; font-size: 0.9rem; margin: 0.3rem 0; }
-.lead { font-size: 1.2rem; margin: 1.2rem 0; max-width: 50em; }
-.note { border-left: 4px solid #D55E00; background: #fdf3ec; padding: 0.6rem 0.9rem; }
-table { border-collapse: collapse; width: 100%; margin: 1.2rem 0; font-size: 0.92rem; }
-th, td { text-align: left; vertical-align: baseline; padding: 0.3rem 1rem 0.3rem 0;
-  border-bottom: 1px solid #e4e7ea; overflow-wrap: anywhere; }
-td:first-child { min-width: 9em; }
-td:nth-child(2) { font-variant-numeric: tabular-nums; }
-figure { margin: 2.2rem 0 0; }
-details { margin: 2.5rem 0; }
-summary { font-size: 1.15rem; font-weight: 600; cursor: pointer; }
-@media (max-width: 640px) {
-  thead, .modebar { display: none; }
-  tr { display: block; border-bottom: 1px solid #e4e7ea; padding: 0.4rem 0; }
-  td { display: block; border: 0; padding: 0; }
-  td:nth-child(2) { font-weight: 600; }
-}
-"""
-
-# Zooming one plot zooms all. On touch screens, dragging scrolls the page instead.
-_LINK = """
-const plots = [...document.querySelectorAll(".js-plotly-plot")];
-let following = false;
-for (const plot of plots) {
-  plot.on("plotly_relayout", async change => {
-    if (following || !Object.keys(change).some(key => key.startsWith("xaxis"))) return;
-    following = true;
-    const range = { "xaxis.range": [...plot.layout.xaxis.range] };
-    await Promise.all(plots.filter(other => other !== plot).map(p => Plotly.relayout(p, range)));
-    following = false;
-  });
-  if (matchMedia("(pointer: coarse)").matches) Plotly.relayout(plot, { dragmode: false });
-}
-"""

@@ -1,4 +1,4 @@
-"""The plots of a page: dynamic regret, violation, utility, multipliers and drift per episode.
+"""The plots of a page: reward, utility, dynamic regret, violation, multipliers and drift.
 
 Episodes count from 0. A long line is downsampled to the minimum and maximum of each segment, so
 that no extreme is lost.
@@ -15,8 +15,15 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from safedrift._check import FloatArray, IntArray
-from safedrift.reports.summary_text import episodes_label, is_cost, reward_unit, utility_unit
 from safedrift.results.run import Run
+from safedrift.results.wording import (
+    ROUNDING,
+    episodes_label,
+    is_cost,
+    percent,
+    reward_unit,
+    utility_unit,
+)
 
 __all__ = [
     "MOST_MARKS",
@@ -34,6 +41,10 @@ MOST_MARKS = 60  # restart lines of each kind in a plot; more would hide the cur
 # Okabe and Ito's colours, which colour-blind readers can tell apart.
 BLUE, ORANGE, GREEN, PURPLE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9"
 BLACK, GREY, FAINT = "#222222", "#767676", "#D0D5DB"
+# What a colour stands for in every plot of a run.
+LEARNER, OPTIMUM, THRESHOLD, UNIFORM = BLUE, GREEN, ORANGE, GREY
+AMBER, VIOLET, BROWN = "#E69F00", "#7A5195", "#8C564B"
+SERIES = (BLUE, PURPLE, AMBER, SKY, VIOLET, BROWN)  # constraints or learners, side by side
 
 
 # ---------------------------------------------------------------- lines
@@ -89,9 +100,8 @@ def _pairs(
 ) -> list[go.Scatter]:
     """Lines of two (name, values (n, K)), a colour per constraint, the second dashed."""
     K = run.manifest.sizes.K
-    colours = (BLUE, ORANGE, GREEN, PURPLE, SKY)
     return [
-        _line(run, values[:, k], name + _of(run, k), colours[k % len(colours)], style)
+        _line(run, values[:, k], name + _of(run, k), SERIES[k % len(SERIES)], style)
         for k in range(K)
         for (name, values), style in ((first, "solid"), (second, dash))
     ]
@@ -188,15 +198,15 @@ def all_plots(run: Run) -> Iterator[Plot]:
     if not run.truth.known:
         yield from observed_plots(run)
         return
-    yield _regret(run)
-    yield _violation(run)
-    yield _each_regret(run)
+    yield _reward(run)
     for k in range(run.manifest.sizes.K):
         yield _utility(run, k)
+    yield _regret(run)
+    yield _violation(run)
     if "mu" in run.trace:
         yield _multipliers(run)
     yield from _other_traces(run)
-    yield _drift(run)
+    yield from _drift(run)
 
 
 def _plot(run: Run, title: str, unit: str, caption: str, lines: list[go.Scatter]) -> Plot:
@@ -214,9 +224,9 @@ def _episode_axis(run: Run) -> dict[str, Any]:
 def _regret(run: Run) -> Plot:
     uniform = run.cumulative_baseline_regret
     lines = [
-        _line(run, run.dynamic_regret, "DR(n)", BLUE),
+        _line(run, run.dynamic_regret, "DR(n)", LEARNER),
         _line(run, run.positive_regret, "positive part", SKY, "dot"),
-        _line(run, uniform, "uniform policy", GREY, "dash"),
+        _line(run, uniform, "uniform policy", UNIFORM, "dash"),
     ]
     caption = (
         "DR(n) = Σ_{m≤n} (V_r*[m] − V_r[π_m, m]), the reward lost so far against the best safe "
@@ -234,17 +244,19 @@ def _violation(run: Run) -> Plot:
     return _plot(run, "Long-run violation", _common_unit(run), caption, lines)
 
 
-def _each_regret(run: Run) -> Plot:
+def _reward(run: Run) -> Plot:
     window, label = _smoothing(run)
     lines = [
-        _line(run, trailing_mean(run.regret, window), f"learner, {label}", BLUE),
-        _line(run, trailing_mean(run.baseline_regret, window), "uniform policy", GREY, "dash"),
+        _line(run, trailing_mean(run.outcome.reward, window), f"learner, {label}", LEARNER),
+        _line(run, run.truth.optimal_reward, "best safe policy of each episode", OPTIMUM),
+        _line(run, run.truth.baseline_reward, "uniform policy", UNIFORM, "dash"),
     ]
     caption = (
-        f"V_r*[m] − V_r[π_m, m], {label}, and the same of the uniform policy; at zero the learner "
-        "is as good as the best safe policy; below zero it earns more than any safe policy can."
+        f"V_r[π_m, m], the expected reward of the policy played, {label}; V_r*[m], that of the "
+        "best safe policy of the same episode; and that of the uniform policy. Above the optimum, "
+        "the learner earns more than any safe policy can: it breaks the constraint."
     )
-    return _plot(run, "Regret per episode", reward_unit(run), caption, lines)
+    return _plot(run, "Reward and optimum", reward_unit(run), caption, lines)
 
 
 def _utility(run: Run, k: int) -> Plot:
@@ -252,10 +264,10 @@ def _utility(run: Run, k: int) -> Plot:
     sign = -1 if is_cost(run, k) else 1  # costs are kept as -cost
     utility = sign * run.outcome.utility[:, k]
     lines = [
-        _line(run, utility, "each episode", SKY, opacity=0.5),
-        _line(run, trailing_mean(utility, window), label, BLUE),
-        _line(run, sign * run.truth.baseline_utility[:, k], "uniform policy", GREY, "dash"),
-        _line(run, sign * run.truth.thresholds[:, k], "threshold b", ORANGE, "dash"),
+        _line(run, utility, "learner, each episode", SKY, opacity=0.5),
+        _line(run, trailing_mean(utility, window), f"learner, {label}", LEARNER),
+        _line(run, sign * run.truth.baseline_utility[:, k], "uniform policy", UNIFORM, "dash"),
+        _line(run, sign * run.truth.thresholds[:, k], "threshold b", THRESHOLD, "dash"),
     ]
     caption = (
         "V_g[π_m, m], the expected utility of the policy played, and the threshold b_m that it "
@@ -266,12 +278,25 @@ def _utility(run: Run, k: int) -> Plot:
             "The expected cost of the policy played, and the threshold b_m that it may not exceed "
             "in the long run; an episode above the threshold is unsafe."
         )
+    caption += _where_the_optimum_is(run, k)
     word = "Cost" if is_cost(run, k) else "Utility"
     return _plot(run, f"{word} and threshold{_of(run, k)}", utility_unit(run, k), caption, lines)
 
 
+def _where_the_optimum_is(run: Run, k: int) -> str:
+    """By complementary slackness: at the threshold where its price is positive."""
+    binding = float((run.truth.optimal_mu[:, k] > ROUNDING).mean())
+    if binding == 0:
+        return " The best safe policy never needs the threshold: μ* is 0 in all episodes."
+    where = f"all {episodes_label(run)}" if binding == 1 else percent(binding)
+    of = "" if binding == 1 else f" of the {episodes_label(run)}"
+    return f" The best safe policy is at the threshold in {where}{of}, those with μ* > 0."
+
+
 def _multipliers(run: Run) -> Plot:
     lines = _pairs(run, ("μ", run.trace["mu"]), ("μ*", run.truth.optimal_mu), "dash")
+    if run.manifest.sizes.K == 1:
+        lines[1].line = {"color": OPTIMUM, "dash": "solid", "width": 1.8}
     caption = (
         "μ_m, the learner's price for a unit of missing utility, and μ*[m] = −∂V_r*[m]/∂b_m, the "
         "optimal price: reward lost per unit increase of the threshold."
@@ -279,8 +304,8 @@ def _multipliers(run: Run) -> Plot:
     return _plot(run, "Multiplier", "reward per utility", caption, lines)
 
 
-def _drift(run: Run) -> Plot:
-    """One row per kind of drift and one for the restarts, with a shared episode axis."""
+def _drift(run: Run) -> Iterator[Plot]:
+    """Yield one row per kind of drift that there is and one for restarts; nothing if none."""
     truth = run.truth
     rows = {
         "transitions P": truth.drift_P,
@@ -289,8 +314,11 @@ def _drift(run: Run) -> Plot:
         "thresholds b": truth.drift_b,
         "optimal policy π*": truth.drift_star,
     }
+    rows = {name: change for name, change in rows.items() if np.nan_to_num(change).any()}
     marked = events(run)
     last = len(rows) + bool(marked)
+    if last == 0:
+        return
     titles = [*rows, *([_events_title(run)] if marked else [])]
     figure = make_subplots(last, 1, shared_xaxes=True, subplot_titles=titles)
     for i, (name, change) in enumerate(rows.items(), start=1):
@@ -298,19 +326,20 @@ def _drift(run: Run) -> Plot:
     figure.update_traces(line_shape="vh")  # a change belongs to the gap before its episode
     for name, starts in reversed(marked.items()):
         figure.add_trace(_ticks(starts, name.removesuffix("_restart")), last, 1)
-    figure.update_layout(_layout(run, height=110 * last - 20, showlegend=False))
+    figure.update_layout(_layout(run, height=110 * last + 30, showlegend=False))
     figure.update_annotations(x=0, xanchor="left", font_size=13)
     figure.update_xaxes(_episode_axis(run) | {"title": None})
     figure.update_xaxes(_episode_axis(run), row=last)
     figure.update_yaxes(rangemode="tozero", nticks=4)
+    still = "What never changes is left out. " if len(rows) < 5 else ""
     caption = (
-        "Change since the last measured episode: Σ_h ‖ΔP_h‖₂, Σ_h ‖Δr_h‖₂, Σ_h ‖Δg_h‖₂ (in a "
-        "linear-kernel world, of their coefficients θ) and |Δb| (both summed over constraints), "
+        f"{still}Change since the last measured episode: Σ_h ‖ΔP_h‖₂, Σ_h ‖Δr_h‖₂, Σ_h ‖Δg_h‖₂ (in "
+        "a linear-kernel world, of their coefficients θ) and |Δb| (both summed over constraints), "
         "Σ_h max_x ‖Δπ*_h(·|x)‖₁."
     )
     if marked:
         caption += " Bottom row: the episodes in which the learner restarts, or reports an event."
-    return Plot("Drift and restarts" if marked else "Drift", caption, figure)
+    yield Plot("Drift and restarts" if marked else "Drift", caption, figure)
 
 
 def _events_title(run: Run) -> str:
@@ -318,7 +347,7 @@ def _events_title(run: Run) -> str:
     if periods is None:
         return "restarts and events"
     L, W = periods
-    return f"restarts: policy every {L:,} episodes, window every {W:,}"
+    return f"restarts: policy every {L:,}, window every {W:,}"
 
 
 _SHOWN = ("mu", "estimated_reward", "estimated_utility", "at_cap")
@@ -326,13 +355,17 @@ _SHOWN = ("mu", "estimated_reward", "estimated_utility", "at_cap")
 
 def _other_traces(run: Run) -> Iterator[Plot]:
     """Yield a plot of every column of the trace that no other plot shows."""
-    colours = (BLUE, ORANGE, GREEN, PURPLE, SKY)
     for name, values in run.trace.items():
         if name in _SHOWN or values.dtype == bool:
             continue
         wide = values.reshape(len(values), -1).astype(np.float64)
         lines = [
-            _line(run, column, name if wide.shape[1] == 1 else f"{name} {i + 1}", colours[i % 5])
+            _line(
+                run,
+                column,
+                name if wide.shape[1] == 1 else f"{name} {i + 1}",
+                SERIES[i % len(SERIES)],
+            )
             for i, column in enumerate(wide.T)
         ]
         said = name.replace("_", " ")
@@ -346,7 +379,8 @@ def _other_traces(run: Run) -> Iterator[Plot]:
 def observed_plots(run: Run) -> Iterator[Plot]:
     """Yield the plots of observed sums, which are noisy."""
     window, label = _smoothing(run)
-    line = _line(run, trailing_mean(run.outcome.reward, window), label, BLUE)
+    mean = trailing_mean(run.outcome.reward, window)
+    line = _line(run, mean, f"learner, {label}", LEARNER)
     scaled = ", scaled to [0, 1] per step" if run.scale is None else ""
     caption = (
         f"Sum of the rewards of an episode{scaled}, {label}. Without a model "
@@ -356,8 +390,13 @@ def observed_plots(run: Run) -> Iterator[Plot]:
     for k in range(run.manifest.sizes.K):
         sign = -1 if is_cost(run, k) else 1  # costs are kept as -cost
         lines = [
-            _line(run, trailing_mean(sign * run.outcome.utility[:, k], window), label, BLUE),
-            _line(run, sign * run.truth.thresholds[:, k], "threshold b", ORANGE, "dash"),
+            _line(
+                run,
+                trailing_mean(sign * run.outcome.utility[:, k], window),
+                f"learner, {label}",
+                LEARNER,
+            ),
+            _line(run, sign * run.truth.thresholds[:, k], "threshold b", THRESHOLD, "dash"),
         ]
         what, must = ("costs", "may not exceed") if is_cost(run, k) else ("utilities", "must reach")
         caption = (
@@ -367,8 +406,7 @@ def observed_plots(run: Run) -> Iterator[Plot]:
         title = f"Observed {'cost' if is_cost(run, k) else 'utility'} and threshold{_of(run, k)}"
         yield _plot(run, title, utility_unit(run, k), caption, lines)
     K = run.manifest.sizes.K
-    colours = (BLUE, ORANGE, GREEN, PURPLE, SKY)
-    each = [(k, colours[k % len(colours)]) for k in range(K)]
+    each = [(k, SERIES[k % len(SERIES)]) for k in range(K)]
     lines = [_line(run, run.violation[:, k], "CV(n)" + _of(run, k), colour) for k, colour in each]
     caption = (
         "CV(n) = [Σ_{m≤n} (b_m − observed utility)]₊, the utility missing so far, zero where the "

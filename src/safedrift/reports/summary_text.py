@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,17 @@ import numpy as np
 from safedrift._check import FloatArray
 from safedrift.results.manifest import Manifest
 from safedrift.results.run import Run
+from safedrift.results.wording import (
+    ROUNDING,
+    close_numbers,
+    constraint_subject,
+    episodes_label,
+    is_cost,
+    number,
+    percent,
+    reward_unit,
+    utility_unit,
+)
 
 __all__ = [
     "CHANGES_CAPTION",
@@ -25,8 +36,6 @@ __all__ = [
     "reward_unit",
     "utility_unit",
 ]
-
-ROUNDING = 1e-9  # a shortfall up to this counts as zero
 
 
 def configuration(run: Run) -> str:
@@ -62,9 +71,9 @@ def headline(run: Run) -> str:
 
 def _verdict(run: Run, k: int) -> str:
     """Return whether constraint `k` was met, in the long run and in single episodes."""
-    name = _subject(run, k)
+    name = constraint_subject(run, k)
     violation, missed = run.summary()["violation_per_episode"][k], _missed(run)[k]
-    single = f"missed in {_percent(missed)} of the {episodes_label(run)}"
+    single = f"missed in {percent(missed)} of the {episodes_label(run)}"
     if violation > ROUNDING:
         by = number(violation)
         unit = utility_unit(run, k)
@@ -78,57 +87,20 @@ def _observed_verdict(run: Run, k: int) -> str:
     """Return whether the observed sums meet constraint `k`."""
     found = run.summary()
     violation = found["violation_per_episode"][k]
-    got, required = _close(found["utility_per_episode"][k], found["threshold_per_episode"][k])
+    got, required = close_numbers(
+        found["utility_per_episode"][k], found["threshold_per_episode"][k]
+    )
     met = "met" if violation <= ROUNDING else "missed"
     wanted = "allowed" if is_cost(run, k) else "required"
     return (
-        f"{_subject(run, k)} was {met} in the long run: {got} {utility_unit(run, k)} per episode "
-        f"observed, {required} {wanted}."
+        f"{constraint_subject(run, k)} was {met} in the long run: {got} {utility_unit(run, k)} "
+        f"per episode observed, {required} {wanted}."
     )
-
-
-def _subject(run: Run, k: int) -> str:
-    """A constraint as the first words of a sentence."""
-    if run.manifest.constraints is not None:
-        return f"The constraint “{run.constraint(k)}”"
-    return "The constraint" if run.manifest.sizes.K == 1 else f"Constraint {k + 1}"
-
-
-def reward_unit(run: Run) -> str:
-    """Return what rewards are counted in."""
-    return "reward" if run.scale is None else run.scale.reward_unit or "reward"
-
-
-def is_cost(run: Run, k: int) -> bool:
-    """Return whether constraint k is a cost in the world's own units."""
-    return run.scale is not None and run.scale.limits[k].at_most
-
-
-def utility_unit(run: Run, k: int) -> str:
-    """Return what constraint k is counted in."""
-    named = "" if run.scale is None else run.scale.limits[k].unit
-    return named or ("cost" if is_cost(run, k) else "utility")
-
-
-def _close(one: float, other: float) -> tuple[str, str]:
-    """Two numbers with enough digits to tell them apart."""
-    for digits in range(3, 9):
-        texts = (f"{one:.{digits}g}", f"{other:.{digits}g}")
-        if texts[0] != texts[1]:
-            break
-    return texts
 
 
 def _missed(run: Run) -> FloatArray:
     """Share of the measured episodes that miss each constraint (K,)."""
     return np.asarray((run.shortfall > ROUNDING).mean(axis=0))
-
-
-def episodes_label(run: Run) -> str:
-    """Return what the episodes are called that shares and means are taken over."""
-    manifest = run.manifest
-    all_measured = manifest.measure_every == 1 and manifest.measure_log is None
-    return "episodes" if all_measured else "measured episodes"
 
 
 def key_figures(run: Run) -> list[tuple[str, str, str]]:
@@ -137,6 +109,12 @@ def key_figures(run: Run) -> list[tuple[str, str, str]]:
     if not run.truth.known:
         return _observed_figures(run, found)
     rows = [
+        ("Strict score", _score(found["strict_score"]),
+         "(Σ_m [V_r*[m] − V_r[π_m, m]]₊ + Σ_m [b_m − V_g[π_m, m]]₊) / the uniform policy's: 0 is "
+         "the best safe policy of each episode, 1 the uniform policy; good episodes do not pay for "
+         "bad ones"),
+        ("… last tenth", _score(found["last_tenth_strict_score"]),
+         "the same over the last tenth of the episodes"),
         ("Dynamic regret DR(M)", number(found["dynamic_regret"]),
          "Σ_m (V_r*[m] − V_r[π_m, m]): reward lost against the best safe policy of each episode"),
         ("Regret per episode", number(found["dynamic_regret_per_episode"]), "DR(M) / M"),
@@ -146,14 +124,14 @@ def key_figures(run: Run) -> list[tuple[str, str, str]]:
          "mean of V_r*[m] − V_r[π_m, m] over the last tenth of the episodes"),
         ("… uniform policy", number(found["uniform_regret_per_episode"]),
          "mean of V_r*[m] − V_r[uniform, m]: regret without learning"),
-        ("Long-run violation CV(M)", number(found["violation"]),
+        ("Long-run violation CV(M)", _each(run, found["violation"]),
          "[Σ_m (b_m − V_g[π_m, m])]₊: missing utility; safe episodes make up for unsafe ones"),
-        ("Violation per episode", number(found["violation_per_episode"]), "CV(M) / M"),
-        ("… positive part", number(found["positive_violation_per_episode"]),
+        ("Violation per episode", _each(run, found["violation_per_episode"]), "CV(M) / M"),
+        ("… positive part", _each(run, found["positive_violation_per_episode"]),
          "Σ_m [b_m − V_g[π_m, m]]₊ / M: safe episodes do not make up for unsafe ones"),
-        ("… last tenth", number(found["last_tenth_shortfall_per_episode"]),
+        ("… last tenth", _each(run, found["last_tenth_shortfall_per_episode"]),
          "mean of b_m − V_g[π_m, m] over the last tenth of the episodes; negative if above b"),
-        ("Episodes that miss", "; ".join(map(_percent, _missed(run))),
+        ("Episodes that miss", _each(run, _missed(run).tolist(), percent),
          "share of the episodes with V_g[π_m, m] < b_m"),
         ("Smallest Slater gap", number(found["smallest_slater_gap"]),
          "min_m max_π min_k (V_{g,k}[π, m] − b_{m,k}): largest slack in the tightest episode"),
@@ -170,6 +148,18 @@ def key_figures(run: Run) -> list[tuple[str, str, str]]:
              "states are continuous, and the figures above are exact for the grid of nodes")
         )  # fmt: skip
     return rows
+
+
+def _score(value: float | None) -> str:
+    return "none: the uniform policy loses nothing" if value is None else number(value)
+
+
+def _each(run: Run, values: list[float], write: Callable[[float], str] = number) -> str:
+    """A figure of every constraint, with their names where they have any."""
+    names = run.manifest.constraints
+    if names is None or len(names) == 1:
+        return "; ".join(map(write, values))
+    return "; ".join(f"{name} {write(x)}" for name, x in zip(names, values, strict=True))
 
 
 def _constraint_figures(run: Run, found: dict[str, Any]) -> list[tuple[str, str, str]]:
@@ -193,10 +183,10 @@ def _observed_figures(run: Run, found: dict[str, Any]) -> list[tuple[str, str, s
          f"mean of the sums of rewards, {units}"),
         ("… last tenth", number(found["last_tenth_reward_per_episode"]),
          "the same over the last tenth of the episodes"),
-        ("Observed violation CV(M)", number(found["violation"]),
+        ("Observed violation CV(M)", _each(run, found["violation"]),
          "[Σ_m (b_m − observed utility)]₊: missing utility; safe episodes make up for unsafe ones"),
-        ("Violation per episode", number(found["violation_per_episode"]), "CV(M) / M"),
-        ("… last tenth", number(found["last_tenth_shortfall_per_episode"]),
+        ("Violation per episode", _each(run, found["violation_per_episode"]), "CV(M) / M"),
+        ("… last tenth", _each(run, found["last_tenth_shortfall_per_episode"]),
          "mean of b_m − observed utility over the last tenth; negative if above b"),
         *_constraint_figures(run, found),
         *_trace_figures(found),
@@ -211,7 +201,7 @@ def _trace_figures(found: dict[str, Any]) -> list[tuple[str, str, str]]:
     meaning = (
         "share of the learner's estimates at H − h + 1, last tenth; near 100% they are vacuous"
     )
-    return [("Estimates at their cap", _percent(share), meaning)]
+    return [("Estimates at their cap", percent(share), meaning)]
 
 
 CHANGES_HEAD = ("Noticed after episode", "What", "Where it changed most", "Estimate")
@@ -234,18 +224,6 @@ def noticed_changes(manifest: Manifest) -> list[tuple[str, str, str, str]]:
         )
         for x in manifest.learner.events
     ]
-
-
-def number(value: float | list[float]) -> str:
-    """Return a figure, or several, as they are shown: three digits, thousands in full."""
-    if isinstance(value, list):
-        return "; ".join(map(number, value))
-    text = f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value + 0.0:.3g}"
-    return text.replace("-", "−")
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.3g}%"
 
 
 def flatten(data: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

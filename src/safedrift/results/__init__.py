@@ -10,6 +10,7 @@ from safedrift.results.run_folders import from_folder
 from safedrift.results.storage import from_parquet, to_parquet
 from safedrift.results.summaries import notes, summary
 from safedrift.results.truth import Outcome, Truth, unknown_truth
+from safedrift.results.verdicts import verdict
 
 __all__ = [
     "Comparison",
@@ -26,4 +27,5 @@ __all__ = [
     "summary",
     "to_parquet",
     "unknown_truth",
+    "verdict",
 ]

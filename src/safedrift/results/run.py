@@ -75,6 +75,7 @@ class Run:
     # Attached by the modules that provide them (see `run_method`).
     summary: ClassVar[Callable[..., dict[str, Any]]]
     notes: ClassVar[Callable[..., list[str]]]
+    verdict: ClassVar[Callable[..., str]]
     to_parquet: ClassVar[Callable[..., None]]
     from_parquet: ClassVar[Callable[..., Run]]
     from_folder: ClassVar[Callable[..., Run]]
@@ -84,6 +85,9 @@ class Run:
         sizes = ", ".join(f"{name}={size}" for name, size in manifest.sizes)
         world = manifest.problem or manifest.environment or "a world of your own"
         return f"Run({world}, {manifest.learner.name}, {sizes}, seed={manifest.seed})"
+
+    def __str__(self) -> str:
+        return "\n".join([repr(self), self.verdict(), *(f"Note. {note}" for note in self.notes())])
 
     @property
     def episodes(self) -> IntArray:

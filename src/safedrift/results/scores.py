@@ -9,15 +9,14 @@ uniform policy. Other figures are per episode; those of several constraints are 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from safedrift._check import FloatArray
 from safedrift.results.run import Run
-from safedrift.results.summaries import last_tenth
 
-__all__ = ["CURVES", "FIGURES", "RunScore", "score"]
+__all__ = ["CURVES", "FIGURES", "RunScore", "StrictScore", "last_tenth", "score", "strict_score"]
 
 NO_LOSS = 1e-9  # per episode: a uniform policy that loses less than this is optimal
 
@@ -98,6 +97,48 @@ class RunScore:
         return cls(**given)
 
 
+class StrictScore(NamedTuple):
+    """The strict score of a run, of its last tenth, and what the uniform policy loses per episode.
+
+    Scores are NaN where the uniform policy loses nothing.
+    """
+
+    whole: float
+    last_tenth: float
+    uniform_loss: float
+
+
+def strict_score(run: Run) -> StrictScore:
+    """Return the strict score of a run, whose truth must be known.
+
+    It is taken of rewards and utilities in [0, 1] per step, whatever the units of the world.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> from safedrift.results.scores import strict_score
+    >>> world = sd.problems.make("stationary", episodes=50)
+    >>> strict_score(sd.simulate(world, sd.learners.make("uniform", world))).whole
+    1.0
+    """
+    last, weights = last_tenth(run), run.weights
+    uniform = _losses(run.baseline_regret, run.truth.thresholds - run.truth.baseline_utility)
+    losses = _losses(run.regret, run.shortfall)
+    return StrictScore(
+        whole=_ratio(losses, uniform, weights),
+        last_tenth=_ratio(losses[last], uniform[last], weights[last]),
+        uniform_loss=_total(uniform * weights) / run.manifest.sizes.M,
+    )
+
+
+def last_tenth(run: Run) -> slice:
+    """Return the measured episodes among the last tenth of all; at least one."""
+    if run.manifest.measure_log is None:
+        return slice(-max(1, run.episodes.size // 10), None)
+    M = run.manifest.sizes.M
+    return slice(min(run.episodes.searchsorted(M - M // 10), run.episodes.size - 1), None)
+
+
 def score(run: Run, names: dict[str, Any], *, seconds: float, points: int = 200) -> RunScore:
     """Return the row of a finished run.
 
@@ -112,8 +153,7 @@ def score(run: Run, names: dict[str, Any], *, seconds: float, points: int = 200)
     """
     M = run.manifest.sizes.M
     last = last_tenth(run)
-    uniform = _losses(run.baseline_regret, run.truth.thresholds - run.truth.baseline_utility)
-    losses = _losses(run.regret, run.shortfall)
+    strict = strict_score(run)
     per_constraint = run.violation[-1]
     late = [_total(column) / column.size for column in run.shortfall[last].T]
     at = _evenly_spaced(run.episodes.size, points)
@@ -124,15 +164,15 @@ def score(run: Run, names: dict[str, Any], *, seconds: float, points: int = 200)
     return RunScore(
         **names,
         status="done",
-        strict_score=_ratio(losses, uniform, run.weights),
+        strict_score=strict.whole,
         regret=float(run.dynamic_regret[-1] / M),
         violation=_total(per_constraint) / M,
         positive_regret=float(run.positive_regret[-1] / M),
         positive_violation=_total(run.positive_violation[-1]) / M,
-        last_tenth_score=_ratio(losses[last], uniform[last], run.weights[last]),
+        last_tenth_score=strict.last_tenth,
         last_tenth_regret=_total(run.regret[last]) / run.regret[last].size,
         last_tenth_violation=float(sum(max(value, 0.0) for value in late)),
-        uniform_loss=_total(uniform * run.weights) / M,
+        uniform_loss=strict.uniform_loss,
         seconds_per_episode=seconds,
         settings=run.manifest.learner.settings,
         curve_episodes=tuple(int(m) for m in run.episodes[at]),

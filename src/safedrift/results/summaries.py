@@ -8,11 +8,16 @@ import numpy as np
 
 from safedrift._check import FloatArray
 from safedrift.results.run import Run, run_method
+from safedrift.results.scores import last_tenth, strict_score
+from safedrift.results.verdicts import safety, verdict, warnings
 
 __all__ = ["notes", "summary"]
 
 # Figures that mean nothing where only single episodes were observed.
 _NEED_TRUTH = (
+    "strict_score",
+    "last_tenth_strict_score",
+    "uniform_loss_per_episode",
     "dynamic_regret",
     "dynamic_regret_per_episode",
     "positive_regret_per_episode",
@@ -28,14 +33,16 @@ def summary(run: Run) -> dict[str, Any]:
     """Return the numbers a reader asks for first, as plain data, in the world's own units.
 
     What concerns constraints is a list, in the order of "constraints" where they have names. The
-    Slater gap and the learner's trace are scaled to [0, 1] per step.
+    Slater gap, the learner's trace, the strict score and the uniform policy's loss are scaled to
+    [0, 1] per step.
     """
     given, run = run, run.in_units
     manifest, truth, outcome = run.manifest, run.truth, run.outcome
     M = manifest.sizes.M
     levels = np.ones(manifest.sizes.K) if run.scale is None else run.scale.signs
-    last = last_tenth(run)
+    last, strict, safe = last_tenth(run), strict_score(given), safety(given)
     found = {
+        "verdict": verdict(given),
         "problem": manifest.problem,
         "learner": manifest.learner.name,
         "settings": manifest.learner.settings,
@@ -44,6 +51,11 @@ def summary(run: Run) -> dict[str, Any]:
         "constraints": manifest.constraints,
         "scale": manifest.scale,
         "truth_known": truth.known,
+        "strict_score": _or_none(strict.whole),
+        "last_tenth_strict_score": _or_none(strict.last_tenth),
+        "uniform_loss_per_episode": strict.uniform_loss,
+        "safe_in_the_long_run": safe.safe_in_the_long_run,
+        "safe_in_the_last_tenth": safe.safe_lately,
         "reward_per_episode": float(np.cumsum(outcome.reward * run.weights)[-1] / M),
         "last_tenth_reward_per_episode": float(outcome.reward[last].mean()),
         "dynamic_regret": float(run.dynamic_regret[-1]),
@@ -72,9 +84,12 @@ def summary(run: Run) -> dict[str, Any]:
 
 @run_method("notes")
 def notes(run: Run) -> list[str]:
-    """Return what a user should know about this run, in sentences; the learner's own come first."""
+    """Return what a user should know about this run, in sentences.
+
+    First come warnings about the last tenth, then the learner's own notes.
+    """
     manifest, truth = run.manifest, run.truth
-    found = list(manifest.learner.notes)
+    found = [*warnings(run), *manifest.learner.notes]
     if not truth.known:
         found.append(
             "The world has no model: its best safe policy, and with it the regret, is unknown. "
@@ -111,17 +126,14 @@ def notes(run: Run) -> list[str]:
     return found
 
 
-def last_tenth(run: Run) -> slice:
-    """Return the measured episodes among the last tenth of all; at least one."""
-    if run.manifest.measure_log is None:
-        return slice(-max(1, run.episodes.size // 10), None)
-    M = run.manifest.sizes.M
-    return slice(min(run.episodes.searchsorted(M - M // 10), run.episodes.size - 1), None)
-
-
 def _mean(values: FloatArray, weights: FloatArray) -> FloatArray:
     """Mean (K,) over episodes of values (n, K)."""
     return np.asarray(np.cumsum(values * weights[:, None], axis=0)[-1] / weights.sum())
+
+
+def _or_none(value: float) -> float | None:
+    """None for NaN: where the uniform policy loses nothing, there is no score."""
+    return None if np.isnan(value) else value
 
 
 def _entry(settings: dict[str, Any], group: str, name: str) -> Any:

@@ -69,6 +69,7 @@ def evaluate_certificates(audit: Audit) -> Certificates:
                 repaired,
                 said.erratum,
                 note,
+                claimed=agent.parameters.mode != "practical" or not _needs_confidence(id, printed),
             )
     info = {
         "problem": audit.world.name,
@@ -208,6 +209,18 @@ def _estimates(audit: Audit) -> Iterator[Check]:
     yield "projection", form, None, which if form else last
 
 
+# Statements whose premise is that bonuses are confidence bounds: on estimates, and on whole runs.
+_ON_ESTIMATES = (
+    "prediction-error", "optimism", "transition-bonus", "signal-bonus", "self-normalised",
+)  # fmt: skip
+_ON_RUNS = ("prediction-sum-r", "prediction-sum-g", "regret-bound", "violation-bound")
+
+
+def _needs_confidence(id: str, printed: Form | None) -> bool:
+    """Whether a statement, where it applies, is about confidence bounds."""
+    return id in _ON_RUNS or (id in _ON_ESTIMATES and printed is not None)
+
+
 def _confidence(audit: Audit) -> str:
     """What the learner's constants promise about the lemmas on bonuses."""
     parameters = audit.agent.parameters
@@ -343,7 +356,7 @@ def _optimum(audit: Audit) -> Iterator[Check]:
 
 def _theorems(audit: Audit) -> Iterator[Check]:
     """Sums of prediction errors and the explicit bounds, with the constants of the bonus."""
-    ids = ("prediction-sum-r", "prediction-sum-g", "regret-bound", "violation-bound")
+    ids = _ON_RUNS
     constant = _bounds(audit, "printed", Constants())[0].numbers
     least = constant.get("C4", constant.get("C1", math.nan))
     if not least > 0:

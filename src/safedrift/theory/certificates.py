@@ -18,12 +18,13 @@ from typing import Any, NamedTuple
 
 __all__ = ["Certificate", "Certificates", "Form", "Place"]
 
-HOLDS, FAILS, PRINTED_FAILS, REPAIRED_FAILS, SKIPPED = (
+HOLDS, FAILS, PRINTED_FAILS, REPAIRED_FAILS, SKIPPED, NOT_CLAIMED = (
     "holds",
     "fails",
     "fails as printed, holds as repaired",
     "holds as printed, fails as repaired",
     "does not apply",
+    "not claimed in this mode",
 )
 
 
@@ -69,7 +70,8 @@ class Certificate:
 
     `kind` is "identity", "inequality", "probability", "statistic" or "algebra".
     `printed` is None where the statement does not apply, `repaired` where the paper's needs no
-    repair.
+    repair. `claimed` is False where the learner's mode gives up the statement's premise: that it
+    fails is then no news, and is not called a failure.
     """
 
     id: str
@@ -81,10 +83,17 @@ class Certificate:
     repaired: Form | None = None
     erratum: str = ""
     note: str = ""
+    claimed: bool = True
 
     @property
     def result(self) -> str:
         """What the run says about the statement."""
+        found = self._outcome
+        return NOT_CLAIMED if not self.claimed and found != HOLDS else found
+
+    @property
+    def _outcome(self) -> str:
+        """What the run says, whoever claims it."""
         if self.printed is None:
             return SKIPPED
         if self.repaired is None:
@@ -131,7 +140,7 @@ class Certificates:
     @property
     def summary(self) -> str:
         """How many statements hold, fail, or fail as printed only."""
-        results = (HOLDS, PRINTED_FAILS, REPAIRED_FAILS, FAILS, SKIPPED)
+        results = (HOLDS, PRINTED_FAILS, REPAIRED_FAILS, FAILS, NOT_CLAIMED, SKIPPED)
         counts = {result: sum(c.result == result for c in self.items) for result in results}
         parts = "; ".join(f"{result}: {n}" for result, n in counts.items() if n)
         return f"{len(self.items)} statements. {parts}."
