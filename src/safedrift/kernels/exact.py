@@ -13,10 +13,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from safedrift.kernels.types import FloatArray, IndexArray, jit, jit_part, jit_source_inline
+from safedrift.kernels.types import (
+    FloatArray,
+    IndexArray,
+    jit,
+    jit_inline,
+    jit_part,
+    jit_source_inline,
+)
 
 OPTIMAL, INFEASIBLE = 0.0, 1.0
 MAX_ITERATIONS = 200
+STEP, GROWTH, MOST_STEPS = 0.05, 4.0, 4  # of μ on the way to a policy on the other side of b
 
 
 class Scratch(NamedTuple):
@@ -29,6 +37,10 @@ class Scratch(NamedTuple):
     left: IndexArray  # (H, S) deterministic policies
     right: IndexArray
     new: IndexArray
+    bound: FloatArray  # (H, S, A) what Q is at most, by the last sweep
+    range: FloatArray  # (2, H) what V_g from step h on is at most, and at least
+    rise: FloatArray  # (H,) by which bounds have grown since
+    lines: FloatArray  # (2, 2) V_r and V_g of `left` and of `right`
     reach_left: FloatArray  # (H, S)
     reach_right: FloatArray
     reach: FloatArray  # (2, H, S) of this episode and the one before, in turn
@@ -51,7 +63,11 @@ def make_scratch(entries: int, H: int, S: int, A: int) -> Scratch:
         np.empty((4, S)),
         np.empty((H, S), np.int32),
         np.empty((H, S), np.int32),
-        np.empty((H, S), np.int32),
+        np.zeros((H, S), np.int32),
+        np.empty((H, S, A)),
+        np.empty((2, H)),
+        np.empty(H),
+        np.empty((2, 2)),
         np.empty((H, S)),
         np.empty((H, S)),
         np.empty((2, H, S)),
@@ -69,12 +85,15 @@ def transitions_of(world, m, scratch):
     p = world.probabilities[scenario[m, 0]]
     if scenario.shape[1] > 1:
         p = scratch.p
-        for e in range(p.size):
-            p[e] = 0.0
         for j in range(scenario.shape[1]):
-            if weight[m, j] > 0.0:
+            # Read once: `p` might lie over them, for all that the compiler knows.
+            share, bank = weight[m, j], world.probabilities[scenario[m, j]]
+            if j == 0:
                 for e in range(p.size):
-                    p[e] += weight[m, j] * world.probabilities[scenario[m, j], e]
+                    p[e] = share * bank[e]
+            elif share > 0.0:
+                for e in range(p.size):
+                    p[e] += share * bank[e]
     return p
 
 
@@ -149,61 +168,119 @@ def evaluate_policies(world, rewards, episodes, policies, out, scratch):
 # ---------------------------------------------------------------- best policies
 
 
+@jit_inline
+def look_ahead(world, p, h, row, V, q_r, q_g):
+    """Add to r and g what is to be expected after row (h, s, a): V (2, S) of the next step."""
+    states = world.states
+    # Unsigned: a signed entry would be tested for being negative each time.
+    for e in range(np.uint64(world.offsets[row]), np.uint64(world.offsets[row + 1])):
+        q_r += p[e] * V[0, states[e]]
+        q_g += p[e] * V[1, states[e]]
+    return q_r, q_g
+
+
 @jit_part
-def best_policy(world, p, r, g, weight_r, weight_g, actions, V):
+def best_policy(world, p, r, g, weight_r, weight_g, scratch):
     """Maximise weight_r V_r + weight_g V_g; ties go to the larger weightless rest.
 
-    Parameters
-    ----------
-    actions : (H, S) written
-    V : (4, S) scratch
+    The policy is written to `scratch.new`. What was there is where the search for the best action
+    begins: another one is passed over if it cannot be better. Its Q is at most `scratch.bound`, as
+    the last sweep left it, plus `scratch.rise` (`set_rise`; NaN: no action is passed over).
 
     Returns
     -------
     V_r and V_g of the maximiser at the initial distribution.
     """
     H, S, A = r.shape
-    offsets, states = world.offsets, world.states
-    now, ahead = 0, 2
+    actions, bound, rise = scratch.new, scratch.bound, scratch.rise
+    margin = 1e-12 * H * (weight_r + weight_g)
+    now, ahead = scratch.V[:2], scratch.V[2:]
     for h in range(H - 1, -1, -1):
         now, ahead = ahead, now
+        last = h + 1 == H
         for s in range(S):
+            row, first = (h * S + s) * A, actions[h, s]
+            first_r, first_g = r[h, s, first], g[h, s, first]
+            if not last:
+                first_r, first_g = look_ahead(world, p, h, row + first, ahead, first_r, first_g)
+            least = weight_r * first_r + weight_g * first_g - margin
             best, best_r, best_g, best_a = -np.inf, 0.0, 0.0, 0
             for a in range(A):
-                q_r, q_g = r[h, s, a], g[h, s, a]
-                if h + 1 < H:
-                    row = (h * S + s) * A + a
-                    for e in range(offsets[row], offsets[row + 1]):
-                        q_r += p[e] * V[ahead, states[e]]
-                        q_g += p[e] * V[ahead + 1, states[e]]
+                q_r, q_g = first_r, first_g
+                if a != first:
+                    bound[h, s, a] += rise[h]
+                    if bound[h, s, a] < least:
+                        continue
+                    q_r, q_g = r[h, s, a], g[h, s, a]
+                    if not last:
+                        q_r, q_g = look_ahead(world, p, h, row + a, ahead, q_r, q_g)
                 score = weight_r * q_r + weight_g * q_g
+                bound[h, s, a] = score
                 if score > best or (score == best and q_r + q_g > best_r + best_g):
                     best, best_r, best_g, best_a = score, q_r, q_g, a
             actions[h, s] = best_a
-            V[now, s] = best_r
-            V[now + 1, s] = best_g
-    return start_value(world, V[now]), start_value(world, V[now + 1])
+            now[0, s] = best_r
+            now[1, s] = best_g
+    return start_value(world, now[0]), start_value(world, now[1])
+
+
+@jit_part
+def set_range(g, out):
+    """Write what values of g (H, S, A) from step h on are at most, out[0, h], and at least."""
+    H, S, A = g.shape
+    top, bottom = 0.0, 0.0
+    for h in range(H - 1, -1, -1):
+        most, least = g[h, 0, 0], g[h, 0, 0]
+        for s in range(S):
+            for a in range(A):
+                most, least = max(most, g[h, s, a]), min(least, g[h, s, a])
+        top, bottom = top + most, bottom + least
+        out[0, h], out[1, h] = top, bottom
+
+
+@jit_part
+def set_rise(change, scratch):
+    """Write by how much Q of r + μ g can rise where μ changes; NaN: by any amount."""
+    for h in range(scratch.rise.size):
+        scratch.rise[h] = change * scratch.range[0 if change > 0.0 else 1, h]
+
+
+@jit_part
+def largest_value(world, p, signal, V):
+    """max_π of the value of one signal at the initial distribution; V (4, S) is scratch."""
+    H, S, A = signal.shape
+    now, ahead = V[0], V[1]
+    for h in range(H - 1, -1, -1):
+        now, ahead = ahead, now
+        for s in range(S):
+            best = -np.inf
+            for a in range(A):
+                q = signal[h, s, a]
+                if h + 1 < H:
+                    row = (h * S + s) * A + a
+                    start, stop = np.uint64(world.offsets[row]), np.uint64(world.offsets[row + 1])
+                    for e in range(start, stop):
+                        q += p[e] * ahead[world.states[e]]
+                best = max(best, q)
+            now[s] = best
+    return start_value(world, now)
 
 
 @jit_part
 def line_of(world, p, r, g, actions, V):
     """V_r and V_g of a deterministic policy (H, S) at the initial distribution."""
     H, S, A = r.shape
-    now, ahead = 0, 2
+    now, ahead = V[:2], V[2:]
     for h in range(H - 1, -1, -1):
         now, ahead = ahead, now
         for s in range(S):
             a = actions[h, s]
             q_r, q_g = r[h, s, a], g[h, s, a]
             if h + 1 < H:
-                row = (h * S + s) * A + a
-                for e in range(world.offsets[row], world.offsets[row + 1]):
-                    x = world.states[e]
-                    q_r += p[e] * V[ahead, x]
-                    q_g += p[e] * V[ahead + 1, x]
-            V[now, s] = q_r
-            V[now + 1, s] = q_g
-    return start_value(world, V[now]), start_value(world, V[now + 1])
+                q_r, q_g = look_ahead(world, p, h, (h * S + s) * A + a, ahead, q_r, q_g)
+            now[0, s] = q_r
+            now[1, s] = q_g
+    return start_value(world, now[0]), start_value(world, now[1])
 
 
 @jit
@@ -220,7 +297,8 @@ def safest_utilities(world, episodes, out, scratch):
                 for s in range(S):
                     for a in range(A):
                         total[h, s, a] = signal[h, s, a] + (total[h, s, a] if k > 0 else 0.0)
-        best_policy(world, p, total, total, 1.0, 0.0, scratch.new, scratch.V)
+        set_rise(np.nan, scratch)
+        best_policy(world, p, total, total, 1.0, 0.0, scratch)
         for k in range(K):
             mix_signal(world.utilities, world.utility_path, m, k, signal)
             out[i, k] = line_of(world, p, signal, signal, scratch.new, scratch.V)[0]
@@ -266,7 +344,62 @@ def copy_measure(policy, reach, policy_out, reach_out):
 
 
 @jit_part
-def intersect_lines(world, p, r, g, b, left, right, new, V, warm, gap):
+def best_at(world, p, r, g, mu, tried, scratch):
+    """Maximise V_r + μ V_g, after a sweep at the multiplier `tried`; returns V_r and V_g."""
+    set_rise(mu - tried, scratch)
+    return best_policy(world, p, r, g, 1.0, mu, scratch)
+
+
+@jit_part
+def keep(r_new, g_new, safe, scratch):
+    """Let `new` take the place of `right` if it is safe, else that of `left`."""
+    if g_new >= safe:
+        copy_policy(scratch.new, scratch.right)
+        scratch.lines[1, 0], scratch.lines[1, 1] = r_new, g_new
+    else:
+        copy_policy(scratch.new, scratch.left)
+        scratch.lines[0, 0], scratch.lines[0, 1] = r_new, g_new
+
+
+@jit_part
+def keep_pair(world, p, r, g, safe, scratch):
+    """Measure the pair of another world; it is kept where one is still unsafe and one safe."""
+    lines, V = scratch.lines, scratch.V
+    lines[0, 0], lines[0, 1] = line_of(world, p, r, g, scratch.left, V)
+    lines[1, 0], lines[1, 1] = line_of(world, p, r, g, scratch.right, V)
+    if not lines[0, 1] < safe <= lines[1, 1]:
+        forget_lines(scratch)
+
+
+@jit_part
+def forget_lines(scratch):
+    """Nothing is known of `left` and `right`: V_g is NaN, neither safe nor unsafe."""
+    scratch.lines[0, 1] = scratch.lines[1, 1] = np.nan
+
+
+@jit_part
+def surround(world, p, r, g, mu, safe, scratch):
+    """Walk from μ until there is an unsafe policy and a safe one, in growing steps.
+
+    Returns the last μ and the number of sweeps; a side is still unknown where the walk was too
+    short, or ended at μ = 0.
+    """
+    tried, step, sweeps = np.nan, STEP * mu, 0
+    while sweeps <= MOST_STEPS:
+        r_new, g_new = best_at(world, p, r, g, mu, tried, scratch)
+        keep(r_new, g_new, safe, scratch)
+        tried, sweeps = mu, sweeps + 1
+        if scratch.lines[0, 1] < safe <= scratch.lines[1, 1]:
+            break
+        mu = max(mu - step, 0.0) if g_new >= safe else mu + step
+        step *= GROWTH
+        if mu == tried:
+            break
+    return tried, sweeps
+
+
+@jit_part
+def intersect_lines(world, p, r, g, b, near, paired, gap, scratch):
     """Minimise the dual D(μ) = max_π V_r + μ (V_g - b) by intersecting lines.
 
     A deterministic policy is a line in μ. `left` is unsafe (V_g < b), `right` is safe. They meet
@@ -275,9 +408,10 @@ def intersect_lines(world, p, r, g, b, left, right, new, V, warm, gap):
 
     Parameters
     ----------
-    left, right, new : (H, S) policies; on return `left` and `right` are the pair to be mixed
-    warm : bool, `left` and `right` hold the pair of a similar world
+    near : multiplier of a similar world, or 0
+    paired : bool, `scratch` holds the pair of that world
     gap : bool, the Slater gap is wanted even where it is not needed
+    scratch : on return `left` and `right` are the pair to be mixed
 
     Returns
     -------
@@ -285,65 +419,58 @@ def intersect_lines(world, p, r, g, b, left, right, new, V, warm, gap):
     """
     H = r.shape[0]
     safe = b - 1e-12 * H
-    cold, gamma = True, np.nan
-    r_left, g_left, r_right, g_right = 0.0, 0.0, 0.0, 0.0
-    if warm:
-        r_left, g_left = line_of(world, p, r, g, left, V)
-        r_right, g_right = line_of(world, p, r, g, right, V)
-        cold = g_left >= safe or g_right < safe
-    if cold or gap:
-        r_most, most = best_policy(world, p, r, g, 0.0, 1.0, new, V)
-        gamma = most - b if most < safe else max(most - b, 0.0)
+    left, right, lines = scratch.left, scratch.right, scratch.lines
+    gamma, tried, iteration = np.nan, np.nan, 0
+    set_range(g, scratch.range)
+    forget_lines(scratch)
+    if near > 0.0 and paired:
+        keep_pair(world, p, r, g, safe, scratch)
+    known = lines[0, 1] < safe <= lines[1, 1]
+    if gap or not known:
+        most = largest_value(world, p, g, scratch.V)
         if most < safe:
-            copy_policy(new, right)
-            copy_policy(new, left)
-            return INFEASIBLE, np.inf, 1.0, r_most, most, np.nan, gamma, 0.0
-        if cold:
-            r_right, g_right = r_most, most
-    if cold:
-        copy_policy(new, right)
-        r_left, g_left = best_policy(world, p, r, g, 1.0, 0.0, left, V)
-        if g_left >= safe:
-            copy_policy(left, right)
-            return OPTIMAL, 0.0, 1.0, r_left, g_left, r_left, gamma, 0.0
+            set_rise(np.nan, scratch)
+            r_most, most = best_policy(world, p, r, g, 0.0, 1.0, scratch)
+            copy_policy(scratch.new, right)
+            copy_policy(scratch.new, left)
+            return INFEASIBLE, np.inf, 1.0, r_most, most, np.nan, most - b, 0.0
+        gamma = max(most - b, 0.0)
+    if near > 0.0 and not known:
+        tried, iteration = surround(world, p, r, g, near, safe, scratch)
+    if not lines[0, 1] < safe:
+        r_new, g_new = best_at(world, p, r, g, 0.0, tried, scratch)
+        keep(r_new, g_new, safe, scratch)
+        tried, iteration = 0.0, iteration + 1
+        if g_new >= safe:  # the constraint does not bind
+            copy_policy(right, left)
+            return OPTIMAL, 0.0, 1.0, r_new, g_new, r_new, gamma, float(iteration)
+    if not lines[1, 1] >= safe:
+        set_rise(np.nan, scratch)
+        r_new, g_new = best_policy(world, p, r, g, 0.0, 1.0, scratch)
+        keep(r_new, g_new, safe, scratch)
+        tried, iteration = np.nan, iteration + 1
     mu, dual = 0.0, np.inf
-    iteration = 0
     while iteration < MAX_ITERATIONS:
         iteration += 1
-        mu = max((r_left - r_right) / (g_right - g_left), 0.0)
-        r_new, g_new = best_policy(world, p, r, g, 1.0, mu, new, V)
+        mu = max((lines[0, 0] - lines[1, 0]) / (lines[1, 1] - lines[0, 1]), 0.0)
+        r_new, g_new = best_at(world, p, r, g, mu, tried, scratch)
+        tried = mu
         dual = r_new + mu * (g_new - b)
-        if mu == 0.0 and g_new >= safe:  # the constraint does not bind
-            copy_policy(new, right)
-            copy_policy(new, left)
+        if mu == 0.0 and g_new >= safe:
+            copy_policy(scratch.new, right)
+            copy_policy(scratch.new, left)
             return OPTIMAL, 0.0, 1.0, r_new, g_new, dual, gamma, float(iteration)
-        meet = r_left + mu * (g_left - b)
+        meet = lines[0, 0] + mu * (lines[0, 1] - b)
         if dual <= meet + 1e-14 * H * (1.0 + mu):
             break
-        if g_new >= safe:
-            copy_policy(new, right)
-            r_right, g_right = r_new, g_new
-        else:
-            copy_policy(new, left)
-            r_left, g_left = r_new, g_new
+        keep(r_new, g_new, safe, scratch)
+    r_left, g_left, r_right, g_right = lines[0, 0], lines[0, 1], lines[1, 0], lines[1, 1]
     share = min(max((b - g_left) / (g_right - g_left), 0.0), 1.0)
     value = (1.0 - share) * r_left + share * r_right
     utility = (1.0 - share) * g_left + share * g_right
     # A policy that misses b by rounding is certified for the threshold it reaches.
     dual += mu * (b - min(b, utility))
     return OPTIMAL, mu, share, value, utility, dual, gamma, float(iteration)
-
-
-@jit_part
-def pair_around(world, p, r, g, b, mu, left, right, new, V):
-    """Write an unsafe policy and a safe one, of which one is the best at a given μ."""
-    _, utility = best_policy(world, p, r, g, 1.0, mu, new, V)
-    if utility >= b - 1e-12 * r.shape[0]:
-        copy_policy(new, right)
-        best_policy(world, p, r, g, 1.0, 0.0, left, V)
-    else:
-        copy_policy(new, left)
-        best_policy(world, p, r, g, 0.0, 1.0, right, V)
 
 
 @jit_part
@@ -415,39 +542,16 @@ def solve_episodes(world, rewards, episodes, start, numbers, changes, policies, 
     """
     _, _, H, S, A = rewards.shape
     left, right = scratch.left, scratch.right
-    warm = start.size > 0
+    near = start[0] if start.size > 0 else 0.0
     for i in range(episodes.size):
         m = episodes[i]
         p = transitions_of(world, m, scratch)
         mix_signal(rewards, world.reward_path, m, 0, scratch.r)
         mix_signal(world.utilities, world.utility_path, m, 0, scratch.g)
-        if i == 0 and warm:
-            pair_around(
-                world,
-                p,
-                scratch.r,
-                scratch.g,
-                world.thresholds[m, 0],
-                start[0],
-                left,
-                right,
-                scratch.new,
-                scratch.V,
-            )
         found = intersect_lines(
-            world,
-            p,
-            scratch.r,
-            scratch.g,
-            world.thresholds[m, 0],
-            left,
-            right,
-            scratch.new,
-            scratch.V,
-            warm,
-            True,
+            world, p, scratch.r, scratch.g, world.thresholds[m, 0], near, i > 0, True, scratch
         )
-        warm = found[0] == OPTIMAL and found[1] > 0.0
+        near = found[1] if found[0] == OPTIMAL else 0.0
         occupancy(world, p, A, left, scratch.reach_left)
         occupancy(world, p, A, right, scratch.reach_right)
         policy, reach = scratch.policy[i % 2], scratch.reach[i % 2]

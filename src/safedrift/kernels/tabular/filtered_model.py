@@ -309,32 +309,67 @@ def write_row(know, plan, grid, pools, h, i, s, a, model):
     if spread == 0.0:
         model.p[first] = 1.0
         return
-    for e in range(first, end):
-        model.p[e] = 0.0
-    for x in range(CHOSEN):
-        k, mine, others = int(model.chosen[0, x, 0]), model.factor[0, x], model.factor[1, x]
-        if mine > 0.0:
-            for e in range(first, end):
-                if model.edge[e] >= 0:
-                    model.p[e] += mine * know.own.edge_count[model.edge[e], k]
-        if others > 0.0:
-            for e in range(first, end):
-                if model.pooled_edge[e] >= 0:
-                    model.p[e] += others * know.pooled.edge_count[model.pooled_edge[e], k]
-    total = 0.0
-    for e in range(first, end):
-        total += model.p[e]
+    total = add_counts(
+        first,
+        end,
+        model.edge,
+        model.pooled_edge,
+        know.own.edge_count,
+        know.pooled.edge_count,
+        model.chosen[0],
+        model.factor,
+        model.p,
+    )
     scale = 1.0 / total
-    for e in range(first, end):
-        model.p[e] *= scale
     for x in range(1 + plan.mu.size):
-        mean, square = 0.0, 0.0
-        for e in range(first, end):
-            V = plan.values[x, h + 1, plan.reach[h + 1, model.states[e]]]
-            mean += model.p[e] * V
-            square += model.p[e] * V * V
-        model.row[a, 2 * x], model.row[a, 2 * x + 1] = mean, square
+        model.row[a, 2 * x], model.row[a, 2 * x + 1] = moments(
+            first, end, model.states, plan.reach[h + 1], plan.values[x, h + 1], scale, model.p
+        )
+        scale = 1.0
     model.row[a, last] = 1.0 / spread
+
+
+@jit_part
+def add_counts(first, end, edge, pooled_edge, own, pooled, chosen, factor, p):
+    """Write the sums of counts of the three chosen experts, times their factors; returns the total.
+
+    Parameters
+    ----------
+    own, pooled : (edges, k) counts
+    chosen : (CHOSEN, 3), factor : (2, CHOSEN)
+    """
+    i, j, k = np.uint64(chosen[0, 0]), np.uint64(chosen[1, 0]), np.uint64(chosen[2, 0])
+    total = 0.0
+    for entry in range(first, end):
+        e, f = edge[entry], pooled_edge[entry]
+        share = 0.0
+        if e >= 0 and f >= 0:
+            share += factor[0, 0] * own[e, i] + factor[1, 0] * pooled[f, i]
+            share = share + factor[0, 1] * own[e, j] + factor[1, 1] * pooled[f, j]
+            share = share + factor[0, 2] * own[e, k] + factor[1, 2] * pooled[f, k]
+        elif e >= 0:
+            share += factor[0, 0] * own[e, i]
+            share += factor[0, 1] * own[e, j]
+            share += factor[0, 2] * own[e, k]
+        elif f >= 0:
+            share += factor[1, 0] * pooled[f, i]
+            share += factor[1, 1] * pooled[f, j]
+            share += factor[1, 2] * pooled[f, k]
+        p[entry] = share
+        total += share
+    return total
+
+
+@jit_part
+def moments(first, end, states, reach, V, scale, p):
+    """Multiply entries of p by `scale`; mean of V (S,) and of its square under them."""
+    mean, square = 0.0, 0.0
+    for e in range(first, end):
+        p[e] *= scale
+        v = V[reach[states[e]]]
+        mean += p[e] * v
+        square += p[e] * v * v
+    return mean, square
 
 
 @jit_inline
@@ -416,9 +451,9 @@ def estimate_signal(know, grid, g, c, q, chosen):
             break
         k, o = int(chosen[x, 0]), int(chosen[x, 1])
         n, N, total_mean = 0.0, 0.0, 0.0
-        if c >= 0:
+        if c >= 0 and grid.omega[o] < np.inf:
             n = now(own.signal[c, g, k, 0], grid, k, float(m - own.last[c]))
-        if q >= 0:
+        if q >= 0 and grid.omega[o] > 0.0:
             N = now(pooled.signal[q, g, k, 0], grid, k, float(m - pooled.last[q]))
         mine, others = blend(n, N, grid.omega[o])
         if mine > 0.0:

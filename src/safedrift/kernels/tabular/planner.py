@@ -353,13 +353,12 @@ def mix_two(tables, work, one, plan, gap):
     H, N, A = work.policies.shape[1:]
     p, r, g = tables.probabilities[0], tables.rewards[0], tables.utilities[0, 0]
     left, right = one.left, one.right
-    warm = plan.mu[0] > 0.0
     for h in range(H):
         for i in range(N):
             s = plan.reach[h, i] if i < plan.count[h] else np.int32(0)
             left[h, i], right[h, i] = plan.pair[0, h, s], plan.pair[1, h, s]
     found = exact.intersect_lines(
-        tables, p, r, g, tables.thresholds[0, 0], left, right, one.new, one.V, warm, gap
+        tables, p, r, g, tables.thresholds[0, 0], plan.mu[0], True, gap, one
     )
     exact.occupancy(tables, p, A, left, one.reach_left)
     exact.occupancy(tables, p, A, right, one.reach_right)
