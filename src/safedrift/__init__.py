@@ -17,7 +17,9 @@ from safedrift.experiments import (
     compare,
     measure_truth,
     simulate,
+    simulate_many,
 )
+from safedrift.gpu import devices
 from safedrift.knowledge import Budgets, LocalBudgets, ProblemSpec, Sizes, Slater
 from safedrift.learners import (
     PROPDPPO,
@@ -55,7 +57,7 @@ from safedrift.oracles import (
     solve,
     variation,
 )
-from safedrift.results import Comparison, Run, Truth
+from safedrift.results import Comparison, ManyRuns, Run, Truth
 from safedrift.results.comparison import comparison_method as _comparison_method
 from safedrift.results.run import run_method as _run_method
 from safedrift.scale import Scale, at_least, at_most
@@ -71,6 +73,7 @@ __all__ = [
     "Learner",
     "LinearKernelCMDP",
     "LocalBudgets",
+    "ManyRuns",
     "Parameters",
     "ProblemSpec",
     "Run",
@@ -92,6 +95,7 @@ __all__ = [
     "check_learner",
     "compare",
     "describe",
+    "devices",
     "drift",
     "evaluate",
     "export_policy",
@@ -109,6 +113,7 @@ __all__ = [
     "refined",
     "save_learner",
     "simulate",
+    "simulate_many",
     "solve",
     "theorem1",
     "theorem2",
