@@ -142,15 +142,13 @@ def test_table_and_file_hold_everything(found, tmp_path):
     assert again.manifest == found.manifest
     for name in ("seeds", "episodes", *FIGURES):
         np.testing.assert_array_equal(getattr(again, name), getattr(found, name))
+
+
+def test_another_file_is_refused(tmp_path):
+    world = sd.problems.make("stationary", episodes=3)
+    sd.simulate(world, sd.learners.make("uniform", world)).to_parquet(tmp_path / "run.parquet")
     with pytest.raises(ValueError, match="written by ManyRuns"):
-        sd.simulate(
-            sd.problems.make("stationary", episodes=3), sd.learners.make("uniform", world_of(3))
-        ).to_parquet(tmp_path / "run.parquet")
         sd.ManyRuns.from_parquet(tmp_path / "run.parquet")
-
-
-def world_of(episodes):
-    return sd.problems.make("stationary", episodes=episodes)
 
 
 def test_it_says_what_it_is(found):

@@ -169,6 +169,7 @@ def _is_learner(value: Any) -> bool:
 
 def _labelled(learners: Any) -> dict[str, Any]:
     """Learners and specifications by label."""
+    listed: list[tuple[str | None, Any]]
     if isinstance(learners, Mapping):
         listed = [(str(label), x) for label, x in learners.items()]
     elif isinstance(learners, Iterable) and not isinstance(learners, str):

@@ -78,7 +78,7 @@ class ManyRuns:
     >>> found
     ManyRuns(stationary, 2 learners, 4 seeds, M=200, H=10, S=8, A=3, K=1)
     >>> found.mean("dynamic_regret").shape, found.quantiles("violation", [0.1, 0.9]).shape
-    ((2, 107), (2, 2, 107, 1))
+    ((2, 143), (2, 2, 143, 1))
     """
 
     manifest: ManyRunsManifest
