@@ -106,7 +106,8 @@ def agents(world):
     """Every mode, both kinds of knowledge, every bonus and dual signal, periods and none."""
     made = sd.PROPDPPO.for_problem
     slater = sd.Slater(0.3)
-    local = {norm: sd.local_budgets(world, norm) for norm in ("l2", "l1")}
+    changes = np.random.default_rng(5).uniform(0, 0.02, (world.M, 1 + world.K, world.H))
+    local = sd.LocalBudgets(changes[:, 0], changes[:, 1:])  # small: estimates below their caps
     still = np.zeros(world.M)  # B_*: no need to solve the world
     total = {norm: sd.budgets(world, still, norm) for norm in ("l2", "l1")}
     short = {"W": 13, "L": 20}
@@ -117,9 +118,11 @@ def agents(world):
         made(world, slater, dual_signal="optimistic", bonus_scale=0.1, lagged=True, W=9, L=9),
         made(world, slater, dual_signal="plain", W=17, L=60),
         made(world, slater, dual_signal="observed", W=30, L=11, chi=0.5),
-        made(world, slater, forgetting=Never(), alpha=3.0),
-        made(world, local["l1"], alpha=0.5, **short),
-        made(world, local["l2"], mode="printed", budgets=total["l2"], bonus_scale=0.01, **short),
+        made(world, slater, forgetting=Never(), alpha=3e5, chi=50.0, eta=9.0),
+        made(world, local, alpha=0.5, **short),
+        made(
+            world, local, mode="printed", budgets=total["l2"], bonus_scale=0.01, alpha=0.2, **short
+        ),
     ]
     learners += [with_bonus(learners[i]) for i in (0, 4)]
     assert {type(x.parameters.evaluation.bonus).__name__ for x in learners} == {

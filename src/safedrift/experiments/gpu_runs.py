@@ -30,9 +30,7 @@ def sums_on_gpu(
     world = job.world
     runs = len(job.learners) * len(job.seeds)
     sums = np.empty((runs, job.recorded.size, 2 + 2 * world.K))
-    measured = Measured(
-        job.truth.episodes, job.truth.optimal_reward, job.weights, job.recorded
-    )
+    measured = Measured(job.truth.episodes, job.truth.optimal_reward, job.weights, job.recorded)
     done = 0
 
     def advance(episodes: int) -> None:

@@ -77,7 +77,7 @@ def layout_for(shape: Shape, shared: int = SHARED) -> Layout:
     size = shape.state_bytes
     if size > min(SMALL, shared):
         return Layout(THREADS, 1, size <= shared)
-    lanes = next((n for n in (8, 16) if shape.A * shape.S <= n), 32)
+    lanes = next((n for n in (8, 16) if n >= shape.A * shape.S), 32)
     return Layout(lanes, min(THREADS // lanes, max(1, shared // (2 * size))), True)
 
 

@@ -266,7 +266,9 @@ def _play(
         machine.launch(program, "play", there, groups, threads, shared)
         if rows["rows"]:
             n, each = rows["rows"], (-(-R // 128), 1)
-            machine.launch(program, "mix_worlds", there, (min(1024, -(-n * world // 128)), 1), 128, 0)
+            machine.launch(
+                program, "mix_worlds", there, (min(1024, -(-n * world // 128)), 1), 128, 0
+            )
             machine.launch(program, "evaluate_policies", there, (each[0], min(n, 65535)), 128, 0)
             machine.launch(program, "accumulate_sums", there, each, 128, 0)
         if log:
