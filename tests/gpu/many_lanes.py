@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
-from comparing import agents, measured, small_world, words
-from host import Host
+from comparing import agents, measured, small_world, words  # noqa: E402
+from host import Host  # noqa: E402
 
-from safedrift.gpu.program import Layout
-from safedrift.gpu.runs import play_batches
+from safedrift.gpu.program import Layout  # noqa: E402
+from safedrift.gpu.runs import play_batches  # noqa: E402
 
 
 def play(folder, lanes, options=()):

@@ -354,11 +354,15 @@ DEVICE void play_run(const Task &task, i64 run, int lane, char *memory, unsigned
     const double *root = task.root + setting * H, *tail = task.tail + setting * H;
     const double lam = numbers[LAM];
     const i64 windows = flags[WINDOWS];
+    i64 window_age = task.first % flags[W], policy_age = task.first % flags[L];
     (void)mask;
     for (i64 e = 0; e < task.episodes; e++) {  // Alg. 1, line 2
         const i64 m = task.first + e;
+        const bool opens = window_age == 0, restarts = policy_age == 0;
+        window_age = window_age + 1 == flags[W] ? 0 : window_age + 1;
+        policy_age = policy_age + 1 == flags[L] ? 0 : policy_age + 1;
         // Forget, and draw this episode's uniforms.
-        if (m % flags[W] == 0) {  // Alg. 1, line 3: no data yet
+        if (opens) {  // Alg. 1, line 3: no data yet
             EACH(p, PAIRS) {
                 int h = p / STEP;
                 x.visits[p] = 0;
@@ -368,7 +372,7 @@ DEVICE void play_run(const Task &task, i64 run, int lane, char *memory, unsigned
             }
             EACH(j, (H - 1) * S * STEP) x.moves[j] = 0;
         }
-        if (m % flags[L] == 0) {  // Alg. 1, lines 4 and 5
+        if (restarts) {  // Alg. 1, lines 4 and 5
             EACH(p, PAIRS) {
                 x.logit[p] = 0.0;
                 x.low[p] = 0.0;
@@ -384,7 +388,7 @@ DEVICE void play_run(const Task &task, i64 run, int lane, char *memory, unsigned
         BARRIER;
         // Act; the policy is written down meanwhile.
         if (lane == 0) {
-            if (m % flags[W] == 0) x.window[0] += 1;
+            if (opens) x.window[0] += 1;
             int s = first_state(task, x.u[H]);
             for (int h = 0; h < H; h++) {
                 x.s[h] = s;
@@ -417,7 +421,7 @@ DEVICE void play_run(const Task &task, i64 run, int lane, char *memory, unsigned
         }
         BARRIER;
         // Evaluate, and step towards the next policy (Alg. 1, line 13; Alg. 3; Alg. 1, line 8).
-        const bool improves = (m + 1) % flags[L] != 0;
+        const bool improves = policy_age != 0;  // else the next policy is uniform
         const i64 window = x.window[0] < windows ? x.window[0] : windows - 1;
         const double *lv = task.LV + flags[FIRST_LV] + window * K * H;
         for (int h = H - 1; h >= 0; h--) {
@@ -565,7 +569,11 @@ DEVICE void accumulate(const Task &task, i64 run) {
 
 extern __shared__ u64 shared_memory[];
 
-ENTRY play(const Task *given) {
+// Registers are limited so that 640 threads of small runs fit on a multiprocessor: more of them
+// than the states in its shared memory. Large blocks are few there, whatever they use.
+constexpr int BLOCKS = LANES * RUNS > 512 ? 1 : !IN_SHARED ? 4 : LANES > 32 ? 1 : 640 / (LANES * RUNS);
+
+extern "C" __global__ void __launch_bounds__(LANES * RUNS, BLOCKS) play(const Task *given) {
     const Task task = *given;
     const i64 run = (i64)blockIdx.x * RUNS + threadIdx.x / LANES;
     if (run >= task.runs) return;  // a whole group, whose lanes alone share its barriers
