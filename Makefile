@@ -6,7 +6,7 @@ INSTALL := -m pip install --quiet --disable-pip-version-check
 CONSTRAINTS ?= --constraint constraints.txt
 SCRATCH := build/newest
 
-.PHONY: demo test test-all check docs bench studies constraints clean
+.PHONY: demo test test-all test-gpu check docs bench studies constraints clean
 
 demo: .venv/ready  ## three learners in the drifting maze beside the optimum: demo/report.html
 	$(BIN)/safedrift demo --out demo
@@ -18,6 +18,10 @@ test: .venv/ready  ## ruff, mypy and the tests
 
 test-all: .venv/ready  ## the slow tests too, and an audit of every simulation that a test makes
 	$(BIN)/pytest -n auto -m '' --audit
+
+test-gpu: .venv/ready  ## the tests that need a card, with CuPy for CUDA 13
+	@$(BIN)/python $(INSTALL) $(CONSTRAINTS) --editable '.[dev,gpu]'
+	$(BIN)/pytest tests/gpu -m gpu
 
 check: .venv/ready  ## ruff and mypy only, fixing what ruff can fix
 	$(BIN)/ruff check --fix .

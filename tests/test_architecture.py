@@ -17,17 +17,18 @@ SOURCE = ROOT / "src" / "safedrift"
 # Rooms from the bottom to the top; each may import from itself and from the rooms below it ...
 ORDER = (
     "_version", "_late", "_check", "_files", "knowledge", "scale", "events", "results", "kernels",
-    "planning", "learners", "models", "oracles", "theory", "adapters", "display", "problems",
+    "planning", "learners", "gpu", "models", "oracles", "theory", "adapters", "display", "problems",
     "worldfiles", "experiments", "reports", "watching", "cli",
 )  # fmt: skip
 # ... except for these, which they reach neither directly nor through others.
 NEVER = {
     "learners": {"results"},
-    "models": {"learners", "planning", "results"},
+    "gpu": {"planning", "results"},
+    "models": {"learners", "gpu", "planning", "results"},
     "adapters": {"learners", "planning", "oracles", "theory", "results"},
     "problems": {"learners", "theory"},
     "worldfiles": {"learners", "planning", "oracles", "theory", "results"},
-    "reports": {"kernels", "planning", "learners", "models", "oracles", "experiments", "problems"},
+    "reports": {"kernels", "planning", "learners", "gpu", "models", "oracles", "experiments", "problems"},
 }
 # The top of the package puts the rooms together: whoever imports a name from it imports them all.
 TOP = "safedrift"

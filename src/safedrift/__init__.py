@@ -25,7 +25,9 @@ if TYPE_CHECKING:
         compare,
         measure_truth,
         simulate,
+        simulate_many,
     )
+    from safedrift.gpu import devices
     from safedrift.knowledge import Budgets, LocalBudgets, ProblemSpec, Sizes, Slater
     from safedrift.learners import (
         PROPDPPO,
@@ -63,7 +65,7 @@ if TYPE_CHECKING:
         solve,
         variation,
     )
-    from safedrift.results import Comparison, Run, Truth
+    from safedrift.results import Comparison, ManyRuns, Run, Truth
     from safedrift.scale import Scale, at_least, at_most
 
 __all__ = [
@@ -77,6 +79,7 @@ __all__ = [
     "Learner",
     "LinearKernelCMDP",
     "LocalBudgets",
+    "ManyRuns",
     "Parameters",
     "ProblemSpec",
     "Run",
@@ -98,6 +101,7 @@ __all__ = [
     "check_learner",
     "compare",
     "describe",
+    "devices",
     "drift",
     "evaluate",
     "export_policy",
@@ -115,6 +119,7 @@ __all__ = [
     "refined",
     "save_learner",
     "simulate",
+    "simulate_many",
     "solve",
     "theorem1",
     "theorem2",
@@ -128,7 +133,8 @@ __all__ = [
 _PLACES = {
     "adapters.gymnasium_worlds": "GymnasiumWorld from_gymnasium",
     "adapters.transitions": "Transition",
-    "experiments": "Callback certify check_learner compare measure_truth simulate",
+    "experiments": "Callback certify check_learner compare measure_truth simulate simulate_many",
+    "gpu": "devices",
     "knowledge": "Budgets LocalBudgets ProblemSpec Sizes Slater",
     "learners": """
         PROPDPPO Learner Parameters Trajectory export_policy load_learner load_policy
@@ -139,7 +145,7 @@ _PLACES = {
         from_costs linear_kernel_on_box refined
     """,
     "oracles": "Description budgets describe evaluate local_budgets optima solve variation",
-    "results": "Comparison Run Truth",
+    "results": "Comparison ManyRuns Run Truth",
     "scale": "Scale at_least at_most",
 }
 _PLACE = {name: place for place, names in _PLACES.items() for name in names.split()}

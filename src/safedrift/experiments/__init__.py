@@ -4,6 +4,7 @@ from safedrift.experiments.callbacks import Callback
 from safedrift.experiments.certification import certify
 from safedrift.experiments.comparison import ComparisonStopped, compare
 from safedrift.experiments.contract import ContractError, check_learner
+from safedrift.experiments.many_runs import simulate_many
 from safedrift.experiments.simulation import measure_truth, simulate
 
 __all__ = [
@@ -15,4 +16,5 @@ __all__ = [
     "compare",
     "measure_truth",
     "simulate",
+    "simulate_many",
 ]

@@ -21,6 +21,7 @@ from safedrift.experiments.calibration import tuned
 from safedrift.experiments.entrants import Entrant, entrants, parse_options
 from safedrift.experiments.row_files import RowFile, key_of, world_digest
 from safedrift.experiments.simulation import measure_truth
+from safedrift.experiments.streams import listed_seeds
 from safedrift.experiments.workers import Arena, Task, rows_of
 from safedrift.models import DriftingWorld
 from safedrift.problems import make
@@ -110,7 +111,7 @@ def compare(
     'uniform has the smallest strict score, 1 (95% interval 1 to 1), the interquartile mean over 2 \
 seeds in stationary; there is no other learner to compare it with.'
     """
-    wanted = _seeds(seeds)
+    wanted = listed_seeds(seeds)
     field = entrants(learners)
     _check.kind("noisy", noisy, bool)
     _check.kind("skip", skip, bool)
@@ -214,16 +215,6 @@ def _learner_entry(entrant: Entrant, rows: Sequence[RunScore]) -> LearnerEntry:
 
 
 # ---------------------------------------------------------------- what is asked for
-
-
-def _seeds(seeds: int | Sequence[int]) -> list[int]:
-    if isinstance(seeds, int | np.integer) and not isinstance(seeds, bool):
-        return list(range(_check.integer("seeds", seeds)))
-    listed = _check.integers("seeds", seeds, 0, _check.LARGEST).tolist()
-    for seed in listed:
-        if listed.count(seed) > 1:
-            _check.fail("seeds", "different from each other", f"{seed} twice")
-    return [int(seed) for seed in listed]
 
 
 def named_worlds(worlds: Worlds, episodes: int | None = None) -> dict[str, DriftingWorld]:

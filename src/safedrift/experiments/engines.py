@@ -1,4 +1,4 @@
-"""Where tasks are carried out: in this process, or in processes on all cores.
+"""Where tasks are carried out: in this process, in threads, or in processes on all cores.
 
     with engine.session(context) as session:
         for number, result in session.results(work, numbers): ...
@@ -13,7 +13,14 @@ from __future__ import annotations
 import multiprocessing
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    as_completed,
+    wait,
+)
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
 from time import perf_counter
@@ -21,7 +28,7 @@ from typing import Any, Protocol
 
 from safedrift.experiments.workers import environment_of_workers, prepare_worker
 
-__all__ = ["Engine", "LocalEngine", "Session", "Work"]
+__all__ = ["Engine", "LocalEngine", "Session", "ThreadEngine", "Work"]
 
 Work = Callable[[Any, int], Any]
 
@@ -71,6 +78,42 @@ class LocalEngine:
             there.end(now=True)
             raise
         there.end()
+
+
+class ThreadEngine:
+    """Threads of this process, for work that is compiled: the context is shared, not copied.
+
+    Examples
+    --------
+    >>> from safedrift.experiments.engines import ThreadEngine
+    >>> with ThreadEngine(2).session(10) as session:
+    ...     sorted(session.results(lambda context, i: context + i, range(3)))
+    [(0, 10), (1, 11), (2, 12)]
+    """
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+
+    @contextmanager
+    def session(self, context: Any) -> Iterator[Session]:
+        """Yield what knows a context; threads are there while it gives results."""
+        yield _Here(context) if self.workers == 1 else _Threads(self.workers, context)
+
+
+class _Threads:
+    """Threads of this process."""
+
+    def __init__(self, workers: int, context: Any) -> None:
+        self.workers, self.context = workers, context
+
+    def results(self, work: Work, numbers: Sequence[int]) -> Iterator[tuple[int, Any]]:
+        pool = ThreadPoolExecutor(self.workers)
+        try:
+            futures = {pool.submit(work, self.context, number): number for number in numbers}
+            for future in as_completed(futures):
+                yield futures.pop(future), future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 class _Here:

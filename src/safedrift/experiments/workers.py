@@ -36,6 +36,7 @@ __all__ = [
     "Task",
     "environment_of_workers",
     "play",
+    "portable",
     "prepare_worker",
     "rows_of",
     "sentence",
@@ -174,8 +175,8 @@ def rows_of(tasks: Sequence[Task], arenas: Mapping[str, Arena], workers: int) ->
     if workers == 1 or len(tasks) < 2:
         yield from (play(task, arenas[task.arena]) for task in tasks)
         return
-    home = {name for name, arena in arenas.items() if not _portable(arena)}
-    known = {e.label: _portable(e) for e in {t.entrant.label: t.entrant for t in tasks}.values()}
+    home = {name for name, arena in arenas.items() if not portable(arena)}
+    known = {e.label: portable(e) for e in {t.entrant.label: t.entrant for t in tasks}.values()}
     here: list[Task] = []
     away: list[Task] = []
     for task in tasks:
@@ -253,7 +254,7 @@ def _play_there(task: Task) -> RunScore:
     return play(task, _ARENAS[task.arena])
 
 
-def _portable(value: object) -> bool:
+def portable(value: object) -> bool:
     """Whether a spawned process, which does not know this script, can be sent the value.
 
     Whatever pickling raises means that it cannot; the run then takes place in this process.

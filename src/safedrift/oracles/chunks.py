@@ -30,6 +30,12 @@ def in_chunks(
     if progress:
         progress(slices[0].stop)
     threads = int(os.environ.get("SAFEDRIFT_THREADS", "0")) or os.cpu_count()
+    if workers == 1:
+        for part in slices[1:]:
+            work(part)
+            if progress:
+                progress(part.stop - part.start)
+        return
     with ThreadPoolExecutor(workers or threads) as pool:
         futures = {pool.submit(work, part): part for part in slices[1:]}
         try:

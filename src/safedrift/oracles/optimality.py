@@ -85,10 +85,13 @@ def evaluate(cmdp: TabularCMDP, policy: FloatArray) -> FloatArray:
     return np.asarray(evaluate_episodes(world, np.zeros(1, np.int64), checked[None])[0])
 
 
-def evaluate_episodes(world: DriftingWorld, episodes: IntArray, policies: FloatArray) -> FloatArray:
+def evaluate_episodes(
+    world: DriftingWorld, episodes: IntArray, policies: FloatArray, *, threads: int | None = None
+) -> FloatArray:
     """Return the exact values (n, 1+K) of policies (n, H, S, A), one for each listed episode.
 
-    A single policy (1, H, S, A) is used for all of them.
+    A single policy (1, H, S, A) is used for all of them. `threads` is by default one per core; with
+    1 everything happens in the calling thread.
     """
     episodes = _check.integers("episodes", episodes, 0, world.M - 1)
     policies = np.array(policies, dtype=np.float64, order="C", copy=None)
@@ -105,7 +108,8 @@ def evaluate_episodes(world: DriftingWorld, episodes: IntArray, policies: FloatA
         rewards = arrays.rewards[:, None]
         exact.evaluate_policies(arrays, rewards, place, own, out[part], scratch_for(arrays))
 
-    in_chunks(work, episodes.size, world.chunk)
+    whole = threads == 1 and isinstance(world, DriftingCMDP)  # whose tables are there already
+    in_chunks(work, episodes.size, episodes.size if whole else world.chunk, workers=threads)
     return out
 
 

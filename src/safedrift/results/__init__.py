@@ -5,6 +5,7 @@ from safedrift.results import comparison_text as comparison_text
 from safedrift.results.comparison import Comparison
 from safedrift.results.description import Description
 from safedrift.results.manifest import LearnerRecord, Manifest, SizesRecord
+from safedrift.results.many_runs import ManyRuns
 from safedrift.results.run import Run
 from safedrift.results.run_folders import from_folder
 from safedrift.results.storage import from_parquet, to_parquet
@@ -17,6 +18,7 @@ __all__ = [
     "Description",
     "LearnerRecord",
     "Manifest",
+    "ManyRuns",
     "Outcome",
     "Run",
     "SizesRecord",

@@ -1,0 +1,90 @@
+"""A card, through CuPy: arrays to it and from it, and the program compiled for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from safedrift.gpu.available import require_gpu
+
+__all__ = ["Card", "Machine"]
+
+
+class Machine(Protocol):
+    """Where the program runs: a card, or in tests the host."""
+
+    name: str
+    shared: int  # bytes of shared memory that a block can have
+
+    def room(self) -> int:
+        """Bytes of memory that may be used."""
+
+    def compile(self, source: str, definitions: Mapping[str, str]) -> Any:
+        """Compile the program."""
+
+    def put(self, array: NDArray[Any]) -> Any:
+        """Return a copy of an array there."""
+
+    def zeros(self, size: int, dtype: Any) -> Any:
+        """Return room for so many numbers."""
+
+    def get(self, array: Any) -> NDArray[Any]:
+        """Return a copy of an array here."""
+
+    def address(self, array: Any) -> int:
+        """Return where an array lies there."""
+
+    def launch(
+        self, program: Any, name: str, task: Any, grid: tuple[int, int], threads: int, shared: int
+    ) -> None:
+        """Start an entry point with the address of a task."""
+
+
+class Card:
+    """The card that CuPy uses."""
+
+    def __init__(self) -> None:
+        self.cupy: Any = require_gpu()
+        device = self.cupy.cuda.Device()
+        properties = self.cupy.cuda.runtime.getDeviceProperties(device.id)
+        self.name = properties["name"].decode()
+        self.shared = int(device.attributes["MaxSharedMemoryPerBlockOptin"])
+
+    def room(self) -> int:
+        """Half of what is free."""
+        return int(self.cupy.cuda.runtime.memGetInfo()[0]) // 2
+
+    def compile(self, source: str, definitions: Mapping[str, str]) -> Any:
+        """Compile with NVRTC, without fused multiply-add: same seed, same numbers."""
+        options = ["-std=c++14", "--fmad=false"]
+        options += [f"-D{name}={value}" for name, value in definitions.items()]
+        return self.cupy.RawModule(code=source, options=tuple(options), backend="nvrtc")
+
+    def put(self, array: NDArray[Any]) -> Any:
+        """Return a copy of an array on the card."""
+        return self.cupy.asarray(np.ascontiguousarray(array))
+
+    def zeros(self, size: int, dtype: Any) -> Any:
+        """Return room for so many numbers on the card."""
+        return self.cupy.zeros(size, dtype)
+
+    def get(self, array: Any) -> NDArray[Any]:
+        """Return a copy of an array here; waits for what was started."""
+        found: NDArray[Any] = self.cupy.asnumpy(array)
+        return found
+
+    def address(self, array: Any) -> int:
+        """Return where an array lies on the card."""
+        return int(array.data.ptr)
+
+    def launch(
+        self, program: Any, name: str, task: Any, grid: tuple[int, int], threads: int, shared: int
+    ) -> None:
+        """Start an entry point with the address of a task."""
+        kernel = program.get_function(name)
+        if shared > 48 * 1024:
+            kernel.max_dynamic_shared_size_bytes = shared
+        kernel(grid, (threads,), (task,), shared_mem=shared)

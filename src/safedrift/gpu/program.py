@@ -1,0 +1,114 @@
+"""The program for a card: its source, what it is compiled with, and where the state of a run lies.
+
+A run is played by a group of lanes. How many, and where its state is, follows from its size:
+
+    small     8, 16 or 32 lanes, several runs in a block, state in shared memory
+    middle    a block for each run, state in shared memory, counts as small integers
+    large     a block for each run, state in the card's main memory
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+from typing import NamedTuple
+
+__all__ = ["SHARED", "Layout", "Shape", "definitions", "layout_for", "source", "task_fields"]
+
+SHARED = 227 * 1024  # bytes of shared memory that a block can have (compute capability 9.0)
+SMALL = 24 * 1024  # bytes of a state of which several share a block
+THREADS = 128  # of a block
+
+
+class Shape(NamedTuple):
+    """What the program is compiled for: sizes, and what kind of learner and world."""
+
+    H: int
+    S: int
+    A: int
+    K: int
+    C: int  # channels: 1+K, or 1+2K where the dual signal has no bonus
+    J_P: int  # scenarios that are mixed in an episode
+    J_R: int
+    J_G: int
+    noisy: bool
+    bernstein: bool
+    longest: int  # episodes in a window at most
+
+    @property
+    def count_bytes(self) -> int:
+        """Bytes of a count: two where that is enough."""
+        return 2 if self.longest < 2**16 else 4
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the state of a run (`STATE_BYTES` in the source)."""
+        H, S, A, K, C = self[:5]
+        pairs, draws = H * S * A, 2 * H + (H * (1 + K) if self.noisy else 0)
+        doubles = (6 + K) * pairs + C * A * S + 2 * C * S + draws + 3 * K + (1 + K) * H
+        words = 2 * draws + 5
+        counts = pairs + (H - 1) * S * A * S
+        return (8 * (doubles + words) + 8 * H + self.count_bytes * counts + 15) // 16 * 16
+
+
+class Layout(NamedTuple):
+    """Lanes of a run, runs of a block, and whether states are in shared memory."""
+
+    lanes: int
+    runs: int
+    in_shared: bool
+
+
+def layout_for(shape: Shape, shared: int = SHARED) -> Layout:
+    """Return the layout for runs of this shape.
+
+    Examples
+    --------
+    >>> from safedrift.gpu.program import Shape, layout_for
+    >>> kind = {"J_P": 1, "J_R": 1, "J_G": 1, "noisy": False, "bernstein": False, "longest": 400}
+    >>> layout_for(Shape(H=5, S=5, A=3, K=1, C=2, **kind))
+    Layout(lanes=16, runs=8, in_shared=True)
+    >>> layout_for(Shape(H=10, S=20, A=5, K=1, C=2, **kind))
+    Layout(lanes=128, runs=1, in_shared=True)
+    >>> layout_for(Shape(H=10, S=100, A=5, K=1, C=2, **kind))
+    Layout(lanes=128, runs=1, in_shared=False)
+    """
+    size = shape.state_bytes
+    if size > min(SMALL, shared):
+        return Layout(THREADS, 1, size <= shared)
+    lanes = next((n for n in (8, 16) if n >= shape.A * shape.S), 32)
+    return Layout(lanes, min(THREADS // lanes, max(1, shared // (2 * size))), True)
+
+
+@cache
+def source() -> str:
+    """Return the source, which is CUDA C++ and plain C++ alike."""
+    return files("safedrift.gpu").joinpath("propd_ppo.cu").read_text(encoding="utf-8")
+
+
+def definitions(shape: Shape, layout: Layout) -> dict[str, str]:
+    """Return what the source wants to have defined."""
+    numbers = {
+        **{name: getattr(shape, name) for name in ("H", "S", "A", "K", "C", "J_P", "J_R", "J_G")},
+        "NOISY": int(shape.noisy),
+        "BERNSTEIN": int(shape.bernstein),
+        "LANES": layout.lanes,
+        "RUNS": layout.runs,
+        "IN_SHARED": int(layout.in_shared),
+    }
+    count = "unsigned short" if shape.count_bytes == 2 else "unsigned"
+    return {name: str(value) for name, value in numbers.items()} | {"COUNT": count}
+
+
+@cache
+def task_fields() -> tuple[str, ...]:
+    """Return the names of the fields of `struct Task`, in the order of the source."""
+    body = source().partition("struct Task {")[2].partition("};")[0]
+    body = re.sub(r"//.*", "", body)
+    return tuple(
+        re.sub(r".*[ *]", "", name.strip())
+        for statement in body.split(";")
+        for name in statement.split(",")
+        if name.strip()
+    )

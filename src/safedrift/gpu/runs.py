@@ -1,0 +1,318 @@
+"""Many runs of PROPD-PPO with counts on a card: what they are given, and in which portions.
+
+Runs are played in batches that fit into memory, each batch a chunk of episodes at a time: `play`
+writes the policy of every measured episode, `evaluate_policies` their exact values, and
+`accumulate_sums` adds these up. What is kept of a run is its state and its sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from safedrift._check import FloatArray, IntArray
+from safedrift.gpu.card import Machine
+from safedrift.gpu.program import Layout, Shape, definitions, layout_for, source, task_fields
+from safedrift.kernels.tabular.memory import BERNSTEIN_BONUS, Hyperparameters
+from safedrift.kernels.types import TableArrays
+from safedrift.learners.forgetting import Never, Periodic
+from safedrift.learners.propd_ppo import PROPDPPO
+from safedrift.learners.propd_ppo.engines import TableEngine
+
+__all__ = ["Batch", "Measured", "generator_words", "obstacle", "play_batches"]
+
+MULTIPLIER = 0x2360ED051FC65DA44385DF649FCCF645  # of PCG64
+MODULUS = 2**128
+WORD = 2**64 - 1
+MOST_VALUES = 4096  # (1+K) S: a thread keeps the values of two steps to itself
+MOST_CONSTRAINTS = 3
+MOST_EPISODES = 1024  # of a chunk
+ENDLESS = 2**62
+
+
+class Measured(NamedTuple):
+    """Which episodes are measured, what is true of them, and which sums are recorded."""
+
+    episodes: IntArray  # (n,)
+    optimal_reward: FloatArray  # (n,)
+    weights: FloatArray  # (n,)
+    recorded: IntArray  # (r,) some of 0, ..., n - 1
+
+
+class Batch(NamedTuple):
+    """Runs that were played together."""
+
+    runs: IntArray  # (R,) their numbers
+    sums: FloatArray  # (R, recorded, 2+2K)
+    logs: list[dict[str, NDArray[Any]]]  # of each chunk, where they were asked for
+
+
+def obstacle(learner: Any) -> str | None:
+    """Return why a learner cannot be played on a card, or None."""
+    if not isinstance(learner, PROPDPPO) or not isinstance(learner.engine, TableEngine):
+        return "PROPD-PPO with counts that is told a Slater gap or local budgets"
+    if not isinstance(learner.forgetting, Periodic | Never):
+        return "with periodic forgetting, or none"
+    if learner.initial is None:
+        return "told the initial distribution"
+    if learner.sizes.K > MOST_CONSTRAINTS:
+        return f"with at most {MOST_CONSTRAINTS} constraints"
+    if (1 + learner.sizes.K) * learner.sizes.S > MOST_VALUES:
+        return f"in a world with (1+K) S <= {MOST_VALUES}"
+    return None
+
+
+def generator_words(stream: np.random.SeedSequence) -> list[int]:
+    """Return state and increment of the PCG64 of a stream, low words first."""
+    found: Any = np.random.PCG64(stream).state["state"]
+    state, increment = int(found["state"]), int(found["inc"])
+    return [state & WORD, state >> 64, increment & WORD, increment >> 64]
+
+
+def jump_words(draws: int) -> list[int]:
+    """Return what a jump over so many draws multiplies state and increment by."""
+    power, total = 1, 0
+    for _ in range(draws):
+        total = (total + power) % MODULUS
+        power = power * MULTIPLIER % MODULUS
+    return [power & WORD, power >> 64, total & WORD, total >> 64]
+
+
+# ---------------------------------------------------------------- batches of runs
+
+
+def play_batches(
+    machine: Machine,
+    arrays: TableArrays,
+    learners: Sequence[PROPDPPO],
+    generators: NDArray[np.uint64],
+    noisy: bool,
+    measured: Measured,
+    *,
+    progress: Callable[[int], None] = lambda episodes: None,
+    log: bool = False,
+    layout: Layout | None = None,
+) -> Iterator[Batch]:
+    """Play all learners with all seeds; run number i is learner i // R with seed i % R.
+
+    Parameters
+    ----------
+    generators : (R, 2, 4) words of the streams of actions and of the world
+    progress : called with episodes just played
+    log : keep trajectories, multipliers and estimates of every episode
+    layout : by default what suits the size
+    """
+    R = len(generators)
+    groups: dict[Shape, list[int]] = {}
+    for i, learner in enumerate(learners):
+        groups.setdefault(_shape(arrays, learner, noisy), []).append(i)
+    for shape, members in groups.items():
+        chosen = layout_for(shape, machine.shared) if layout is None else layout
+        program = machine.compile(source(), definitions(shape, chosen))
+        world = _world(arrays, learners[members[0]])
+        settings = _settings([learners[i] for i in members])
+        everyone = np.array([(j, seed) for j in range(len(members)) for seed in range(R)])
+        for part in _portions(everyone, shape, arrays, machine.room()):
+            own = {
+                "setting": part[:, 0].astype(np.int32),
+                "generators": generators[part[:, 1]],
+                "jumps": np.array([jump_words(n) for n in _draws(shape)], np.uint64),
+            }
+            task = _Task(machine, world | settings | own)
+            sums, logs = _play(machine, program, task, shape, chosen, measured, progress, log)
+            numbers = np.array(members)[part[:, 0]] * R + part[:, 1]
+            yield Batch(numbers, sums, logs)
+
+
+def _shape(arrays: TableArrays, learner: PROPDPPO, noisy: bool) -> Shape:
+    _, H, S, A = arrays.rewards.shape
+    K, hyper = arrays.utilities.shape[1], learner.hyperparameters
+    longest = min(_periods(learner)[0], len(arrays.thresholds))
+    return Shape(
+        H, S, A, K, int(learner.memory.values.v_start.size),
+        arrays.transition_path.scenario.shape[1],
+        arrays.reward_path.scenario.shape[1],
+        arrays.utility_path.scenario.shape[1],
+        noisy, hyper.bonus == BERNSTEIN_BONUS, 2**16 if longest >= 2**16 else 2**16 - 1,
+    )  # fmt: skip
+
+
+def _draws(shape: Shape) -> tuple[int, int]:
+    """Uniforms of an episode: for actions, and for states and noise (`kernels.stepping`)."""
+    return shape.H, shape.H + shape.H * (1 + shape.K)
+
+
+def _periods(learner: PROPDPPO) -> tuple[int, int]:
+    forgetting = learner.forgetting
+    if isinstance(forgetting, Periodic):
+        return forgetting.W, forgetting.L
+    return ENDLESS, ENDLESS
+
+
+def _portions(
+    everyone: IntArray, shape: Shape, arrays: TableArrays, room: int
+) -> Iterator[IntArray]:
+    """Cut the runs into batches whose states, and policies of some episodes, fit into memory."""
+    policy = 8 * shape.H * shape.S * shape.A
+    size = max(1, room // (2 * (shape.state_bytes + 16 * policy)))
+    for first in range(0, len(everyone), size):
+        yield everyone[first : first + size]
+
+
+def _world(arrays: TableArrays, learner: PROPDPPO) -> dict[str, Any]:
+    paths = {"P": arrays.transition_path, "r": arrays.reward_path, "g": arrays.utility_path}
+    names = ("offsets", "states", "probabilities", "cumulative", "rewards", "utilities",
+             "initial_states", "initial", "thresholds")  # fmt: skip
+    return {
+        **{name: getattr(arrays, name) for name in names},
+        **{f"scenario_{name}": path.scenario for name, path in paths.items()},
+        **{f"weight_{name}": path.weight for name, path in paths.items()},
+        "initial_of_state": np.asarray(learner.initial),
+        "entries": arrays.states.size,
+        "starts": arrays.initial.size,
+        "M": len(arrays.thresholds),
+    }
+
+
+def _settings(learners: Sequence[PROPDPPO]) -> dict[str, Any]:
+    """Hyperparameters of all learners, in the order of the enumerations in the source."""
+    hypers: list[Hyperparameters] = [learner.hyperparameters for learner in learners]
+    first_lv = np.cumsum([0, *(hyper.LV.size for hyper in hypers)])
+    numbers = [(x.alpha, x.eta, x.xi, x.chi, x.lam, x.shift, x.c) for x in hypers]
+    flags = [
+        (int(x.lagged), x.dual_signal, *_periods(learner), len(x.LV), first)
+        for learner, x, first in zip(learners, hypers, first_lv[:-1], strict=True)
+    ]
+    return {
+        "numbers": np.array(numbers),
+        "flags": np.array(flags, np.int64),
+        "root": np.array([x.root for x in hypers]),
+        "tail": np.array([x.tail for x in hypers]),
+        "LV": np.concatenate([x.LV.ravel() for x in hypers]),
+    }
+
+
+# ---------------------------------------------------------------- chunks of episodes
+
+
+class _Task:
+    """`struct Task` on the machine: arrays by name, of which it keeps hold, and numbers."""
+
+    def __init__(self, machine: Machine, values: dict[str, Any]) -> None:
+        self.machine = machine
+        self.words = dict.fromkeys(task_fields(), 0)
+        self.held: dict[str, Any] = {}
+        self.set(values)
+
+    def set(self, values: dict[str, Any]) -> None:
+        """Set arrays, which are copied there, and integers."""
+        for name, value in values.items():
+            if isinstance(value, int | np.integer):
+                self.words[name] = int(value)
+            else:
+                self.hold(name, self.machine.put(value))
+
+    def hold(self, name: str, array: Any) -> None:
+        """Set an array that is there already."""
+        if name not in self.words:
+            raise KeyError(name)
+        self.held[name] = array
+        self.words[name] = self.machine.address(array)
+
+    def there(self) -> Any:
+        """The struct itself, on the machine."""
+        return self.machine.put(np.array(list(self.words.values()), np.uint64))
+
+
+def _play(
+    machine: Machine,
+    program: Any,
+    task: _Task,
+    shape: Shape,
+    layout: Layout,
+    measured: Measured,
+    progress: Callable[[int], None],
+    log: bool,
+) -> tuple[FloatArray, list[dict[str, NDArray[Any]]]]:
+    """Play all episodes with the runs of a task; returns sums, and logs of chunks."""
+    R, M, K = int(task.held["setting"].size), task.words["M"], shape.K
+    pairs = shape.H * shape.S * shape.A
+    world = task.words["entries"] + (1 + K) * pairs
+    width, recorded = 2 + 2 * K, measured.recorded.size
+    task.words |= {"runs": R, "recorded": recorded}
+    for name, size in (("memory", R * shape.state_bytes // 8), ("sums", R * width),
+                       ("found", R * recorded * width)):  # fmt: skip
+        task.hold(name, machine.zeros(size, np.float64))
+    most = machine.room() // (2 * 8 * (pairs * R + world + (1 + K) * R))
+    B = max(1, min(MOST_EPISODES, most, M))
+    for name, size in (("policies", B * pairs * R), ("values", B * (1 + K) * R),
+                       ("mixed_P", B * task.words["entries"]),
+                       ("mixed_signals", B * (1 + K) * pairs)):  # fmt: skip
+        task.hold(name, machine.zeros(size, np.float64))
+    shared = layout.runs * shape.state_bytes if layout.in_shared else 0
+    groups, threads = (-(-R // layout.runs), 1), layout.lanes * layout.runs
+    machine.launch(program, "begin", task.there(), groups, threads, 0)
+    logs: list[dict[str, NDArray[Any]]] = []
+    for first in range(0, M, B):
+        B = min(B, M - first)
+        rows = _rows(measured, first, B)
+        task.set(rows | {"first": first, "episodes": B})
+        if log:
+            _make_room_for_log(machine, task, shape, R, B)
+        there = task.there()
+        machine.launch(program, "play", there, groups, threads, shared)
+        if rows["rows"]:
+            n, each = rows["rows"], (-(-R // 128), 1)
+            machine.launch(
+                program, "mix_worlds", there, (min(1024, -(-n * world // 128)), 1), 128, 0
+            )
+            machine.launch(program, "evaluate_policies", there, (each[0], min(n, 65535)), 128, 0)
+            machine.launch(program, "accumulate_sums", there, each, 128, 0)
+        if log:
+            logs.append(_log(machine, task, R, B))
+        progress(R * B)
+    found = machine.get(task.held["found"]).reshape(R, recorded, width)
+    return found, logs
+
+
+def _rows(measured: Measured, first: int, B: int) -> dict[str, Any]:
+    """The measured ones of B episodes."""
+    start, stop = np.searchsorted(measured.episodes, (first, first + B))
+    listed = measured.episodes[start:stop]
+    row = np.full(B, -1, np.int32)
+    row[listed - first] = np.arange(listed.size)
+    low, high = np.searchsorted(measured.recorded, (start, stop))
+    record = np.full(max(1, listed.size), -1, np.int32)
+    record[measured.recorded[low:high] - start] = np.arange(low, high)
+    return {
+        "row": row,
+        "measured": _some(listed),
+        "rows": int(listed.size),
+        "optimal": _some(measured.optimal_reward[start:stop]),
+        "weights": _some(measured.weights[start:stop]),
+        "record": record,
+    }
+
+
+def _some(array: NDArray[Any]) -> NDArray[Any]:
+    """The array, or one number where it is empty."""
+    return array if array.size else np.zeros(1, array.dtype)
+
+
+_LOGS = {"log_states": ("H", np.int32), "log_actions": ("H", np.int32),
+         "log_mu": ("K", np.float64), "log_v": ("C", np.float64)}  # fmt: skip
+
+
+def _make_room_for_log(machine: Machine, task: _Task, shape: Shape, R: int, B: int) -> None:
+    for name, (width, dtype) in _LOGS.items():
+        task.hold(name, machine.zeros(R * B * getattr(shape, width), dtype))
+
+
+def _log(machine: Machine, task: _Task, R: int, B: int) -> dict[str, NDArray[Any]]:
+    """What was logged of B episodes, arrays (R, B, ...)."""
+    return {
+        name.removeprefix("log_"): machine.get(task.held[name]).reshape(R, B, -1) for name in _LOGS
+    }

@@ -1,0 +1,171 @@
+"""The program for a card, compiled for the host: the numbers of the CPU engine.
+
+These tests need no card. Without a C++ compiler on the PATH they are skipped.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import many_lanes
+import numpy as np
+import pytest
+from comparing import agents, check_same, small_world
+from host import COMPILER, Host
+
+import safedrift as sd
+from safedrift.experiments import gpu_runs
+from safedrift.gpu.program import Layout, Shape, definitions, layout_for, source, task_fields
+from safedrift.gpu.runs import generator_words, jump_words
+from safedrift.results.many_runs import FIGURES
+
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no g++ on the PATH")
+ONE_LANE = Layout(1, 1, in_shared=False)
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory):
+    return Host(tmp_path_factory.mktemp("programs"))
+
+
+@needs_compiler
+def test_every_kind_of_learner(host):
+    world = small_world("separate")
+    check_same(host, world, agents(world), [4, 0], layout=ONE_LANE)
+
+
+@needs_compiler
+@pytest.mark.parametrize(("drift", "K", "options"), [("linear", 2, {"successors": 2})])
+def test_constraints_and_drifts(host, drift, K, options):
+    world = small_world(drift, K, **options)
+    learners = agents(world)
+    check_same(host, world, [learners[i] for i in (0, 3, 8)], [7], layout=ONE_LANE)
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize("drift", ["none", "abrupt", "mixed", "separate"])
+@pytest.mark.parametrize(
+    ("K", "options"),
+    [(1, {"A": 1}), (1, {"H": 1}), (3, {"S": 12, "A": 2}), (2, {"S": 30, "successors": 11})],
+)
+def test_all_drifts(host, drift, K, options):
+    world = small_world(drift, K, **options)
+    for noisy in (False, True):
+        check_same(host, world, agents(world), [7, 8], noisy=noisy, layout=ONE_LANE)
+
+
+@needs_compiler
+def test_noise(host):
+    world = small_world("mixed", H=4)
+    check_same(host, world, agents(world)[3:4], [1, 2], noisy=True, layout=ONE_LANE)
+
+
+@needs_compiler
+def test_simulate_many_gives_the_sums_of_the_cpu(host, monkeypatch):
+    """In batches of a few runs and chunks of a few episodes, every third episode measured."""
+    monkeypatch.setattr(gpu_runs, "Card", lambda: Host(host.folder, room=60_000))
+    monkeypatch.setattr("safedrift.gpu.runs.MOST_EPISODES", 7)
+    monkeypatch.setattr("safedrift.gpu.runs.layout_for", lambda shape, shared: ONE_LANE)
+    world = small_world("abrupt")
+    learners = dict(zip("abc", agents(world)[3:6], strict=True))
+    seen = []
+    options = {"measure_every": 3, "record_log": 4}
+    one = sd.simulate_many(world, learners, 5, **options)
+    other = sd.simulate_many(
+        world, learners, 5, device="gpu", progress=lambda *now: seen.append(now), **options
+    )
+    assert other.manifest.device == "gpu: the host"
+    assert seen[-1] == ("playing", 15 * world.M, 15 * world.M)
+    np.testing.assert_array_equal(one.episodes, other.episodes)
+    for name in FIGURES:
+        np.testing.assert_allclose(getattr(one, name), getattr(other, name), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (lambda world: sd.learners.make("uniform", world), "PROPD-PPO with counts"),
+        (lambda world: sd.PROPDPPO.for_problem(world, None), "PROPD-PPO with counts"),
+        (
+            lambda world: sd.PROPDPPO.for_problem(
+                world, sd.Slater(0.3), forgetting=sd.learners.forgetting.SlidingWindow(5)
+            ),
+            "with periodic forgetting, or none",
+        ),
+    ],
+)
+def test_learners_that_cannot_be_played_are_named(build, reason):
+    world = small_world()
+    with pytest.raises(ValueError, match=f"learners must be {reason}.* on a GPU; got "):
+        sd.simulate_many(world, build(world), 1, device="gpu")
+
+
+# ---------------------------------------------------------------- the program itself
+
+
+@needs_compiler
+def test_python_knows_the_size_of_a_state(host):
+    for shape in (
+        Shape(3, 4, 3, 1, 3, 2, 2, 2, False, True, 400),
+        Shape(4, 5, 2, 3, 4, 1, 2, 1, True, False, 10**6),
+    ):
+        program = host.compile(source(), definitions(shape, ONE_LANE))
+        assert program.state_bytes() == shape.state_bytes
+
+
+def test_fields_of_the_task_are_read_from_the_source():
+    fields = task_fields()
+    assert fields[:4] == ("offsets", "states", "probabilities", "cumulative")
+    assert fields[-1] == "log_v"
+    assert len(set(fields)) == len(fields) == 48
+
+
+def test_a_jump_is_as_many_draws():
+    stream = np.random.SeedSequence(3)
+    low, high, inc_low, inc_high = generator_words(stream)
+    power_low, power_high, total_low, total_high = jump_words(11)
+    state, inc = low | high << 64, inc_low | inc_high << 64
+    power, total = power_low | power_high << 64, total_low | total_high << 64
+    advanced = np.random.PCG64(stream).advance(11).state["state"]["state"]
+    assert (state * power + inc * total) % 2**128 == advanced
+
+
+def test_larger_worlds_need_other_layouts():
+    kind = {"J_P": 1, "J_R": 1, "J_G": 1, "noisy": False, "bernstein": False, "longest": 400}
+    for H, S, A, wanted in (
+        (5, 4, 2, Layout(8, 16, True)),
+        (5, 10, 4, Layout(32, 4, True)),
+        (10, 60, 4, Layout(128, 1, False)),
+    ):
+        shape = Shape(H, S, A, 1, 2, **kind)
+        found = layout_for(shape)
+        assert found == wanted
+        assert not found.in_shared or found.runs * shape.state_bytes <= 227 * 1024
+
+
+@needs_compiler
+@pytest.mark.slow
+def test_lanes_race_with_nobody_and_change_nothing(tmp_path):
+    """Three lanes in threads under the thread sanitizer, whose exit code tells of a race."""
+    found = subprocess.run(
+        [COMPILER, "-print-file-name=libtsan.so"], capture_output=True, text=True, check=True
+    )
+    sanitizer, fixed = found.stdout.strip(), shutil.which("setarch")
+    if not Path(sanitizer).is_file() or fixed is None:
+        pytest.skip("the compiler has no thread sanitizer")
+    script, result = Path(many_lanes.__file__), tmp_path / "lanes.npz"
+    command = [fixed, "-R", sys.executable, str(script), str(tmp_path), "3", str(result)]
+    paths = os.pathsep.join(path for path in sys.path if path)
+    own = {"LD_PRELOAD": sanitizer, "TSAN_OPTIONS": "exitcode=66", "PYTHONPATH": paths}
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=os.environ | own, check=False
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    alone = many_lanes.play(tmp_path, 1)
+    with np.load(result) as seen:
+        assert set(seen) == set(alone)
+        for name, values in alone.items():
+            np.testing.assert_array_equal(seen[name], values)
