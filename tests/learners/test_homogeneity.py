@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from test_adaptive_forgetting import A, H, K, S, SPEC, dense, switching_world
+from test_adaptive_forgetting import SPEC, A, H, K, S, dense, switching_world
 
 import naive_homogeneity
 import safedrift as sd

@@ -182,7 +182,7 @@ class Homogeneity:
         _check.positive("false_alarm_rate", self.false_alarm_rate, upper=1.0)
 
     def schedule(self, first: int, episodes: int) -> Schedule:
-        """Return what to forget before episodes first, first + 1, ... (from 0): the test decides."""
+        """Return what to forget before episodes first, first + 1, ... (from 0): a test decides."""
         return _schedule(np.arange(first, first + episodes))
 
     def test(self, sizes: Sizes) -> HomogeneityTest:

@@ -114,7 +114,7 @@ def make_place(x, level, place, overflows, keeps_older):
 
 @jit_part
 def check_pair(h, a, i, test, window):
-    """Largest excess of a cut of the pair's streams over its limit, and the new part's first episode.
+    """Largest excess of a cut of the pair's streams, and the first episode of its new part.
 
     Raises the alarms of the streams that fire; excess 0 where none does.
     """
@@ -140,7 +140,7 @@ def check_pair(h, a, i, test, window):
 
 @jit_part
 def largest_excess(x, visits, n, limit):
-    """Best cut of one stream with sums x (buckets,): its excess, and the new part's oldest bucket."""
+    """Best cut of a stream with sums x (buckets,): its excess, and the new part's last bucket."""
     s = 0.0
     for b in range(x.size):
         s += x[b]

@@ -5,7 +5,7 @@ Memory follows what was visited: at most H·S·A pairs with their observed succe
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +50,7 @@ def make_test(H: int, A: int, K: int, limit: float, buckets: int = BUCKETS) -> H
 def with_test_room(test: HomogeneityTest, cap: int, edges: int) -> HomogeneityTest:
     """Return the same test with room for so many slots and transitions per step."""
     sizes = {"visits": cap, "sums": cap, "first": cap, "times": edges}
-    changed = {}
+    changed: dict[str, Any] = {}
     for name, size in sizes.items():
         array = getattr(test, name)
         if size > array.shape[-2]:
