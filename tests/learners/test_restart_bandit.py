@@ -107,7 +107,7 @@ def test_the_length_that_pays_is_found():
     one = sd.TabularCMDP(np.ones((1, 1, 2, 1)), signal, signal[None], [0.5], [1.0])
     world = sd.DriftingCMDP([one], np.ones((4000, 1)))
     learner = over_restart_lengths(
-        world, lambda problem, L: Constant(problem, int(L == 4)), block=4, lengths=(1, 2, 4)
+        world, lambda problem, L: Constant(problem, int(L == 4)), block=4
     )
     run = sd.simulate(world, learner, seed=0)
     lengths = run.trace["restart_length"].reshape(-1)[-1000:]
@@ -121,13 +121,27 @@ def test_contract(name):
     sd.check_learner(lambda world: sd.learners.make("restart-bandit", world, learner=name))
 
 
+def test_lengths_are_powers_of_two_times_the_shortest():
+    world = small_world(M=90)
+    lengths = {
+        (None, 1): [1, 2, 4, 8],
+        (None, 3): [3, 6],
+        (16, 1): [1, 2, 4, 8, 16],
+        (16, 5): [5, 10],
+        (16, 16): [16],
+    }
+    for (block, shortest), wanted in lengths.items():
+        learner = sd.learners.make("restart-bandit", world, block=block, shortest=shortest)
+        assert learner.settings()["lengths"] == wanted
+        assert learner.settings()["block"] == (block or 10)
+
+
 def test_what_is_refused():
     world = small_world(M=20)
     for options, sentence in (
         ({"learner": "uniform"}, "learner must be one of"),
         ({"block": 21}, r"block must be an integer in \[1, 20\]; got 21"),
-        ({"block": 5, "lengths": [1, 6]}, r"lengths\[1\] must be an integer in \[1, 5\]; got 6"),
-        ({"lengths": []}, "lengths must be at least one restart length"),
+        ({"block": 5, "shortest": 6}, r"shortest must be an integer in \[1, 5\]; got 6"),
         ({"penalty": -1.0}, "penalty must be finite and >= 0; got -1.0"),
         ({"rounds": 0}, "rounds must be an integer >= 1; got 0"),
     ):

@@ -12,7 +12,7 @@ Idea
         x = (R - χ Σ_k [b_k - G_k]_+ + χ K H N) / (H N (1 + χ K))
 Constants
     Those of `exponential_weights.exp3p_rates` for M/N rounds. χ is 1 by default: the strict score
-    gives reward and utility the same weight. N and the lengths may be given.
+    gives reward and utility the same weight. N and the shortest length may be given.
 Changed
     Nothing of the bandit. Any learner with counts can play the blocks; PROPD-PPO is told nothing.
     No block is longer than N, so that a learner never has more than √M episodes of data: the price
@@ -72,7 +72,7 @@ def build(
     *,
     learner: str = "opt-cmdp",
     block: int | None = None,
-    lengths: Sequence[int] | None = None,
+    shortest: int = 1,
     penalty: float = 1.0,
     rounds: int | None = None,
     seed: int | np.random.SeedSequence = 0,
@@ -83,7 +83,7 @@ def build(
     ----------
     learner
         Who plays the blocks: one of `PLAYERS`.
-    block, lengths, penalty, rounds
+    block, shortest, penalty, rounds
         As in `over_restart_lengths`.
 
     Examples
@@ -99,7 +99,7 @@ def build(
         return made(problem, forgetting="periodic", window=length)
 
     return over_restart_lengths(
-        world, factory, block=block, lengths=lengths, penalty=penalty, rounds=rounds, seed=seed
+        world, factory, block=block, shortest=shortest, penalty=penalty, rounds=rounds, seed=seed
     )
 
 
@@ -108,7 +108,7 @@ def over_restart_lengths(
     factory: Factory,
     *,
     block: int | None = None,
-    lengths: Sequence[int] | None = None,
+    shortest: int = 1,
     penalty: float = 1.0,
     rounds: int | None = None,
     seed: int | np.random.SeedSequence = 0,
@@ -122,8 +122,8 @@ def over_restart_lengths(
         forgets everything every L episodes.
     block
         N, by default ⌈√M⌉.
-    lengths : (N,)
-        Restart lengths to choose among, by default the powers of two up to the block.
+    shortest
+        Restart lengths to choose among are this times 1, 2, 4, ..., up to the block.
     penalty
         χ: what one unit of missing utility costs, in units of reward.
     rounds
@@ -135,12 +135,8 @@ def over_restart_lengths(
         N = math.isqrt(setup.sizes.known_M("unless block is given") - 1) + 1
     else:
         N = _check.integer("block", block, upper=M or _check.LARGEST)
-    if lengths is None:
-        arms = [2**j for j in range(N.bit_length())]
-    else:
-        arms = [_check.integer(f"lengths[{j}]", L, upper=N) for j, L in enumerate(lengths)]
-    if not arms:
-        _check.fail("lengths", "at least one restart length", lengths)
+    least = _check.integer("shortest", shortest, upper=N)
+    arms = [least * 2**j for j in range((N // least).bit_length())]
     if not 0 <= _check.real("penalty", penalty) < np.inf:
         _check.fail("penalty", "finite and >= 0", penalty)
     if rounds is None:
