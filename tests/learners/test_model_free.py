@@ -170,7 +170,7 @@ def test_double_restart_agrees_with_its_twin(K):
     )  # fmt: skip
     assert compare_with_twin(world, learner, twin, noisy=True) > 20
     assert set(twin.arms) == {0, 1, 2}
-    weights = np.exp(learner.algorithm.logs)
+    weights = np.exp(learner.algorithm.bandit.logs)
     np.testing.assert_allclose(weights, twin.w, rtol=1e-10)
     assert len({round(w, 6) for w in twin.w}) == 3
     assert learner.algorithm.arm == twin.arms[-1]

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from safedrift import _check
-from safedrift.learners import adaptive_linear_planner, adaptive_planner
+from safedrift.learners import adaptive_linear_planner, adaptive_planner, restart_bandit
 from safedrift.learners.protocol import Learner, Problem
 from safedrift.learners.rivals import (
     bisection,
@@ -39,6 +39,7 @@ LEARNERS: dict[str, ModuleType] = {
     "adaptive-planner": adaptive_planner,
     "adaptive-linear-planner": adaptive_linear_planner,
     "propd-ppo": propd_ppo,
+    "restart-bandit": restart_bandit,
     "certainty-equivalence": certainty_equivalence,
     "opt-cmdp": opt_cmdp,
     "posterior-sampling": posterior_sampling,

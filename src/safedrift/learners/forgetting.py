@@ -4,11 +4,12 @@
     Never()                  keep everything, for worlds that do not drift
     SlidingWindow(W, L)      keep a window of W episodes, the current one included
     Discount(factor, L)      multiply all counts and sums by `factor` after every episode
+    Homogeneity()            keep what looks like the present: a test of old against new data
     Adaptive()               as filters say that predict what is seen next; told nothing
 
 A forgetting decides, kernels obey: they are told `opens_window`, `drops`, `discount` and `restarts`
-for each episode and do no arithmetic on episode numbers. Only `Adaptive` depends on the data: its
-filters are part of a learner's memory and decide in compiled code.
+for each episode and do no arithmetic on episode numbers. Only the last two depend on the data: test
+and filters are part of a learner's memory and decide in compiled code.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from safedrift.kernels.elementary import log
 from safedrift.kernels.records import Schedule
 from safedrift.kernels.tabular.filter_memory import Filters, FilterSettings, make_filters
 from safedrift.kernels.tabular.filters import Grid
+from safedrift.kernels.tabular.homogeneity_memory import HomogeneityTest, make_test
 from safedrift.kernels.tabular.memory import Memory, make_memory
 from safedrift.knowledge import Sizes
 
@@ -32,6 +34,7 @@ __all__ = [
     "Adaptive",
     "Discount",
     "Forgetting",
+    "Homogeneity",
     "Never",
     "Periodic",
     "SlidingWindow",
@@ -143,6 +146,53 @@ class Discount:
         return _schedule(m, discount=factor, restarts=_restarts(m, self.L))
 
 
+@dataclass(frozen=True)
+class Homogeneity:
+    """Keep all data until old and new ones differ, then keep the new ones.
+
+    Nothing is told, neither M nor a length. After every visit of a pair its rewards, utilities and
+    successors are cut in two at some twenty places, and the two parts are compared by a generalised
+    likelihood ratio for numbers in [0, 1] (`kernels.tabular.homogeneity`). Where they differ too
+    much, that is an alarm: the trace has it under "alarm", for transitions, reward, utility 1, ...,
+    and what all pairs showed before the cut is dropped. Policies are not restarted.
+
+    The test assumes nothing of the noise. So it takes as long to notice a change where signals are
+    exact as where they are 0 or 1 at random, and slow drift is followed in jumps.
+
+    Parameters
+    ----------
+    false_alarm_rate
+        Upper bound on alarms per episode, of all pairs and quantities together, while the world
+        stands still, in (0, 1]. Of 0.1, 10⁻², 10⁻³ and 10⁻⁵ the last was the best for `opt-cmdp`
+        on six calibration worlds (`experiments.evaluation`), by little.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("maze", episodes=100)
+    >>> learner = sd.learners.make("opt-cmdp", world, forgetting="homogeneity")
+    >>> learner.settings()["forgetting"]
+    {'kind': 'Homogeneity', 'false_alarm_rate': 1e-05}
+    """
+
+    false_alarm_rate: float = 1e-5
+
+    held = 0
+
+    def __post_init__(self) -> None:
+        _check.positive("false_alarm_rate", self.false_alarm_rate, upper=1.0)
+
+    def schedule(self, first: int, episodes: int) -> Schedule:
+        """Return what to forget before episodes first, first + 1, ... (from 0): a test decides."""
+        return _schedule(np.arange(first, first + episodes))
+
+    def test(self, sizes: Sizes) -> HomogeneityTest:
+        """Return a test that has seen nothing, for a problem of these sizes."""
+        _, H, S, A, K = sizes
+        streams = H * (1 + K) + (H - 1) * S
+        return make_test(H, A, K, float(log([streams / self.false_alarm_rate])[0]))
+
+
 # Drift rates per episode of the filters, each ten times the one before; 1 forgets all but the last.
 MOVE_RATES = (0.0, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 SIGNAL_RATES = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1.0)
@@ -205,25 +255,36 @@ def window_memory(forgetting: Forgetting, sizes: Sizes, C: int, initial: FloatAr
     """Return the memory of a learner with counts and C channels whose window forgets like this."""
     held = forgetting.held if sizes.M is None else min(forgetting.held, sizes.M)
     filters = forgetting.filters(sizes) if isinstance(forgetting, Adaptive) else None
-    return make_memory(*sizes[1:], C, initial, held, filters)
+    test = forgetting.test(sizes) if isinstance(forgetting, Homogeneity) else None
+    return make_memory(*sizes[1:], C, initial, held, filters, test)
 
 
 def alarmed(memory: Any) -> bool:
     """Whether the last episode of a learner with this memory, of any kind, raised an alarm."""
-    filters: Filters | None = getattr(memory, "filters", None)
-    return filters is not None and bool(filters.alarm.any())
+    alarm = _last_alarms(memory)
+    return alarm is not None and bool(alarm.any())
 
 
 def shown_alarms(memory: Any, alarms: NDArray[np.bool_] | None = None) -> dict[str, Any]:
     """Return the trace's column of alarms (..., 2+K), by default those of the last episode."""
-    filters: Filters | None = getattr(memory, "filters", None)
-    if filters is None:
+    last = _last_alarms(memory)
+    if last is None:
         return {}
-    return {"alarm": filters.alarm.copy() if alarms is None else alarms}
+    return {"alarm": last.copy() if alarms is None else alarms}
+
+
+def _last_alarms(memory: Any) -> NDArray[np.bool_] | None:
+    """Alarms (2+K,) of the last episode, where the window's filters or test raise any."""
+    for name in ("filters", "test"):
+        part: Filters | HomogeneityTest | None = getattr(memory, name, None)
+        if part is not None:
+            return part.alarm
+    return None
 
 
 _KINDS: dict[str, Any] = {
-    kind.__name__: kind for kind in (Periodic, Never, SlidingWindow, Discount, Adaptive)
+    kind.__name__: kind
+    for kind in (Periodic, Never, SlidingWindow, Discount, Homogeneity, Adaptive)
 }
 
 
@@ -240,18 +301,21 @@ def forgetting_from(data: dict[str, Any]) -> Forgetting:
     return found
 
 
+NAMES = ("never", "periodic", "sliding", "discounted", "homogeneity", "adaptive")
+
+
 def named_forgetting(kind: str, window: int | None, M: int | None) -> Forgetting:
     """Return a forgetting by name, with a window of so many episodes.
 
     Parameters
     ----------
     kind
-        "never", "periodic", "sliding", "discounted" (by 1 - 1/window) or "adaptive". A periodic
-        one restarts the policy with the data, the others never do.
+        "never", "periodic", "sliding", "discounted" (by 1 - 1/window), "homogeneity" or "adaptive".
+        A periodic one restarts the policy with the data, the others never do.
     window
         By default M^(3/4) (periodic, sliding) or M^(2/3) (discounted), rounded: the best of three
         that were tried for planning learners on the worlds of `problems.random`, M = 20,000.
-        "never" and "adaptive" have none.
+        "never", "homogeneity" and "adaptive" have none.
     M
         Number of episodes; None where there is no last one: a window must then be given.
 
@@ -261,9 +325,11 @@ def named_forgetting(kind: str, window: int | None, M: int | None) -> Forgetting
     >>> named_forgetting("sliding", None, M=1000)
     SlidingWindow(W=178, L=None)
     """
-    _check.choice("forgetting", kind, ("never", "periodic", "sliding", "discounted", "adaptive"))
+    _check.choice("forgetting", kind, NAMES)
     if kind == "adaptive":
         return Adaptive()
+    if kind == "homogeneity":
+        return Homogeneity()
     exponent = 2 / 3 if kind == "discounted" else 3 / 4
     if window is not None:
         W = _check.integer("window", window)

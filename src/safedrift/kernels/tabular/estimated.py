@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from safedrift.kernels.stepping import first_state, next_state, observe
 from safedrift.kernels.tabular import window as data
 from safedrift.kernels.tabular.adaptive_window import follow, keep_alarms, stops
+from safedrift.kernels.tabular.homogeneity import compare
 from safedrift.kernels.tabular.propd_ppo import act, advance, forget, restart_policy, write_policy
 from safedrift.kernels.types import FloatArray, jit, jit_inline, jit_source_inline
 
@@ -78,7 +79,8 @@ def play(arrays, hyper, memory, schedule, begun, inputs, buffer, out, alarms):
                 s = next_state(arrays, m, h, s, actions[h], u[h + 1])
         end_episode(states, actions, signals, hyper, memory)
         keep_alarms(e, memory.filters, alarms)
-        if stops(memory.filters):
+        keep_alarms(e, memory.test, alarms)
+        if stops(memory.filters) or stops(memory.test):
             return e + 1
     return B
 
@@ -99,6 +101,7 @@ def end_episode(states, actions, signals, hyper, memory):
     if memory.episodes.states.shape[0] > 0:
         data.hold(states, actions, signals, memory.episodes)
     follow(states, actions, signals, memory.filters, hyper, memory)
+    compare(states, actions, signals, memory.test, hyper, memory)
     advance(memory.clock)
 
 

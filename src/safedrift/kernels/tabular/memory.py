@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from safedrift.kernels.tabular.filter_memory import Filters, with_filter_room
+from safedrift.kernels.tabular.homogeneity_memory import HomogeneityTest, with_test_room
 from safedrift.kernels.types import FloatArray, IndexArray
 
 COUNT_BONUS, BERNSTEIN_BONUS = 0, 1
@@ -133,6 +134,7 @@ class Memory(NamedTuple):
     values: Values
     dual: Dual
     filters: Filters | None  # where they decide what the window holds (`adaptive_window`)
+    test: HomogeneityTest | None  # where it decides since when data count (`homogeneity`)
     scratch: Scratch
 
 
@@ -155,6 +157,7 @@ def make_memory(
     initial: FloatArray,
     held: int = 0,
     filters: Filters | None = None,
+    test: HomogeneityTest | None = None,
 ) -> Memory:
     """Return a learner's memory before the first episode, without room for slots yet.
 
@@ -166,6 +169,8 @@ def make_memory(
         Episodes that a sliding window keeps; 0 for windows that forget in another way.
     filters
         Of an adaptive window; None for windows that forget in another way.
+    test
+        Of a window with a homogeneity test; None for others.
     """
     index = np.int32
     pairs, edges = (H, A, 0), (H, 0)
@@ -210,6 +215,7 @@ def make_memory(
         ),
         dual=make_dual(K),
         filters=filters,
+        test=test,
         scratch=_make_scratch(A, 0),
     )
     return memory
@@ -263,6 +269,9 @@ def with_room(memory: Memory, episodes: int) -> Memory:
     if memory.filters is not None:
         visits = episodes * memory.policy.slots.size
         memory = memory._replace(filters=with_filter_room(memory.filters, visits))
+    if memory.test is not None:
+        room = memory.policy.state.shape[1], memory.window.edge_times.shape[1]
+        memory = memory._replace(test=with_test_room(memory.test, *room))
     return memory
 
 

@@ -44,6 +44,7 @@ from safedrift.kernels.stepping import first_state, next_state, observe
 from safedrift.kernels.tabular import propd_ppo as parts
 from safedrift.kernels.tabular import window as data
 from safedrift.kernels.tabular.adaptive_window import follow, keep_alarms
+from safedrift.kernels.tabular.homogeneity import compare
 from safedrift.kernels.tabular.memory import OBSERVED, OPTIMISTIC
 from safedrift.kernels.tabular.signed_values import estimate
 from safedrift.kernels.types import FloatArray, jit, jit_inline, jit_part, jit_source_inline
@@ -131,6 +132,7 @@ def play(arrays, hyper, rules, memory, carried, schedule, inputs, buffer, out, t
         )
         parts.keep(e, at_cap, signals, memory, out, trace)
         keep_alarms(e, memory.filters, trace.alarm)
+        keep_alarms(e, memory.test, trace.alarm)
 
 
 @jit_source_inline
@@ -168,6 +170,7 @@ def end_episode(thresholds, states, actions, signals, hyper, rules, memory, carr
     if memory.episodes.states.shape[0] > 0:
         data.hold(states, actions, signals, memory.episodes)
     follow(states, actions, signals, memory.filters, hyper, memory)
+    compare(states, actions, signals, memory.test, hyper, memory)
     parts.advance(memory.clock)
     return at_cap
 

@@ -24,6 +24,7 @@ import numpy as np
 from safedrift.kernels.stepping import first_state, next_state, observe
 from safedrift.kernels.tabular import window as data
 from safedrift.kernels.tabular.adaptive_window import follow, keep_alarms
+from safedrift.kernels.tabular.homogeneity import compare
 from safedrift.kernels.tabular.memory import BERNSTEIN_BONUS, OBSERVED, PLAIN
 from safedrift.kernels.types import jit, jit_inline, jit_source_inline
 
@@ -74,6 +75,7 @@ def play(arrays, hyper, memory, schedule, inputs, buffer, out, trace, log):
         at_cap = end_episode(arrays.thresholds[m], states, actions, signals, hyper, memory)
         keep(e, at_cap, signals, memory, out, trace)
         keep_alarms(e, memory.filters, trace.alarm)
+        keep_alarms(e, memory.test, trace.alarm)
         if log.states.shape[0] > 0:
             write_estimates(memory, log.q[e])
             keep_episode(e, buffer, log)
@@ -249,6 +251,7 @@ def end_episode(thresholds, states, actions, signals, hyper, memory):
     if memory.episodes.states.shape[0] > 0:
         data.hold(states, actions, signals, memory.episodes)
     follow(states, actions, signals, memory.filters, hyper, memory)
+    compare(states, actions, signals, memory.test, hyper, memory)
     advance(memory.clock)
     return at_cap
 

@@ -33,13 +33,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from safedrift import _check
 from safedrift._check import FloatArray
-from safedrift.kernels.elementary import exp
 from safedrift.kernels.records import ChunkInput, ChunkOutput
 from safedrift.kernels.tabular.model_free import Rule
 from safedrift.kernels.types import TableArrays
 from safedrift.learners.checked import CheckedLearner, Setup, own_generator, tabular_setup
-from safedrift.learners.generators import generator_state, restore_generator
-from safedrift.learners.policies import GreedyPolicy, draw_action
+from safedrift.learners.exponential_weights import (
+    Bandit,
+    block_payoff,
+    exp3_exploration,
+    exp3_rates,
+)
+from safedrift.learners.policies import GreedyPolicy
 from safedrift.learners.protocol import Problem
 from safedrift.learners.rivals.model_free import (
     ModelFree,
@@ -107,8 +111,8 @@ def build(
         if guess <= 0:
             _check.fail("guesses", "> 0", guess, j)
     if exploration is None:
-        N, rounds = len(budgets), math.ceil(setup.sizes.known_M("unless exploration is given") / W)
-        gamma = min(1.0, math.sqrt(N * logarithm(N) / ((math.e - 1) * rounds)))
+        rounds = math.ceil(setup.sizes.known_M("unless exploration is given") / W)
+        gamma = exp3_exploration(len(budgets), rounds)
     else:
         gamma = _check.positive("exploration", exploration, upper=1.0)
     options = Triple(constants, None, chi, eta, epsilon, bonus, utility_bonus, offset)
@@ -143,9 +147,9 @@ class DoubleRestart:
         seed: int | np.random.SeedSequence,
     ) -> None:
         self.setup, self.rules, self.recorded = setup, rules, recorded
-        self.logs = np.zeros(len(rules))  # log w
         self.inner = ModelFree(setup, self.name, rules[0], {}, constrained=True)
-        self._generator = own_generator(seed, 0)
+        rates = exp3_rates(len(rules), recorded["exploration"])
+        self.bandit = Bandit(len(rules), rates, own_generator(seed, 0))
         self._last = 0  # arm of the latest episode
         self._draw()
 
@@ -160,16 +164,9 @@ class DoubleRestart:
 
     # ------------------------------------------------------------ the bandit
 
-    def probabilities(self) -> FloatArray:
-        """Return p (N,)."""
-        gamma, N = self.recorded["exploration"], len(self.rules)
-        weights = exp(self.logs - self.logs.max())
-        total = float(np.cumsum(weights)[-1])
-        return np.asarray((1 - gamma) * weights / total + gamma / N)
-
     def _draw(self) -> None:
         """Begin an epoch."""
-        self.arm = draw_action(self.probabilities(), self._generator.random())
+        self.arm = self.bandit.draw()
         self.inner.restart(self.rules[self.arm])
 
     def _turn(self) -> None:
@@ -178,14 +175,9 @@ class DoubleRestart:
         W = self.recorded["epoch"]
         if self.episode % W:
             return
-        H, K, rho = self.setup.sizes.H, self.setup.sizes.K, self.recorded["penalty"]
-        mean = [float(total) / W for total in self.inner.tables.totals]
-        kept = 0.0
-        for surplus in mean[1:]:
-            kept += H - max(-surplus, 0.0)
-        payoff = (mean[0] + rho * kept) / (H * (1 + rho * K))
-        share = self.recorded["exploration"] / len(self.rules)
-        self.logs[self.arm] += share * payoff / self.probabilities()[self.arm]
+        reward, *surplus = self.inner.tables.totals
+        payoff = block_payoff(reward, surplus, W, self.setup.sizes.H, self.recorded["penalty"])
+        self.bandit.learn(self.arm, payoff)
         self._draw()
 
     # ------------------------------------------------------------ episodes
@@ -239,17 +231,12 @@ class DoubleRestart:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the tables, the bandit and its generator."""
-        bandit = {
-            "weights": self.logs.copy(),
-            "arms": np.array([self.arm, self._last]),
-            "bandit_generator": generator_state(self._generator),
-        }
-        return self.inner.state() | bandit
+        arms = {"arms": np.array([self.arm, self._last])}
+        return self.inner.state() | arms | self.bandit.state()
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from what `state` returned."""
         self.arm, self._last = (int(arm) for arm in state["arms"])
         self.inner.rule = self.rules[self.arm]
         self.inner.restore(state)
-        self.logs[:] = state["weights"]
-        restore_generator(self._generator, state["bandit_generator"])
+        self.bandit.restore(state)

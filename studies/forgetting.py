@@ -1,0 +1,222 @@
+"""Ways to forget against each other, and what single filters are worth: tables of docs/adaptive.md.
+
+    python studies/forgetting.py play [--worlds "abrupt 1" ...]     rows to OUT/forgetting
+    python studies/forgetting.py ablate                             rows to OUT/forgetting
+    python studies/forgetting.py tables                             prints both tables
+
+`play` lets two learners with counts, an optimistic planner and PROPD-PPO told nothing, forget in
+every way there is, in worlds of the family "evaluation" of `safedrift.experiments.evaluation`. What
+is stored already is not played again. `ablate` leaves out parts of `adaptive-planner` one at a
+time, in worlds of the family "calibration". Both store one row per run. Worlds last 20,000
+episodes; drift is as much as in the 50,000 of docs/adaptive-scores.md, but for random walks, whose
+steps are the same.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import safedrift as sd
+from safedrift.experiments import evaluation
+from safedrift.experiments.row_files import NAME
+from safedrift.learners import adaptive_planner
+
+EPISODES = 20_000
+WORLDS = ("abrupt 4", "linear 2", "periodic 3", "random_walk 3", "alternating 2", "stationary 2")
+SIGNALS = {"exact": False, "bernoulli": True}
+LENGTHS = (200, 1000, 5000)
+PLANNER, PRIMAL_DUAL = "opt-cmdp", "propd-ppo:knowledge=none"
+
+
+def with_forgetting(learner, forgetting):
+    return learner + ("," if ":" in learner else ":") + f"forgetting={forgetting}"
+
+
+def learners():
+    """Specifications by the row of the table that they belong to: (who forgets, how)."""
+    ways = {"never": "never"}
+    for kind in ("periodic", "sliding", "discounted"):
+        ways |= {f"{kind}, {W}": f"{kind},window={W}" for W in LENGTHS}
+    ways |= {"homogeneity": "homogeneity", "adaptive": "adaptive"}
+    found = {}
+    for who in (PLANNER, PRIMAL_DUAL):
+        found |= {(who, how): with_forgetting(who, option) for how, option in ways.items()}
+        found[who, "bandit"] = f"restart-bandit:learner={who.partition(':')[0]}"
+    found["adaptive-planner", "its own"] = "adaptive-planner"
+    return found
+
+
+def worlds_of(family, labels):
+    with mock.patch.dict(evaluation.EPISODES, long=EPISODES):
+        options = evaluation.evaluation_worlds("long", family)
+    return {label: sd.problems.make("random", **options[label]) for label in labels}
+
+
+# ---------------------------------------------------------------- ways to forget
+
+
+def play(arguments):
+    """Play what is missing and store all rows."""
+    for signals in arguments.signals:
+        stored = arguments.out / "forgetting" / f"{signals}.parquet"
+        work = arguments.work / signals
+        if stored.is_file() and not (work / NAME).is_file():
+            work.mkdir(parents=True, exist_ok=True)
+            rows = sd.Comparison.from_parquet(stored).rows
+            (work / NAME).write_text("".join(json.dumps(row.record()) + "\n" for row in rows))
+        found = sd.compare(
+            worlds_of("evaluation", arguments.worlds),
+            list(learners().values()),
+            arguments.seeds,
+            noisy=SIGNALS[signals],
+            measure_every=arguments.measure_every,
+            skip=True,
+            out=work,
+            workers=arguments.workers,
+            points=0,
+            progress=lambda stage, done, total: print(stage, done, total, flush=True),
+        )
+        stored.parent.mkdir(parents=True, exist_ok=True)
+        found.to_parquet(stored, curves=False)
+
+
+def forgetting_table(found):
+    """Mean and worst score over worlds for each way to forget, exact and Bernoulli signals."""
+    rows = []
+    for (who, how), label in learners().items():
+        cells = []
+        for signals in SIGNALS:
+            scores = found[signals].figures("strict_score", label).mean(axis=1)
+            cells += [number(scores.mean()), number(scores.max())]
+        rows.append([f"`{who}`", how, *cells])
+    return table(["learner", "forgets", "exact", "worst", "Bernoulli", "worst"], rows)
+
+
+def drift_table(found):
+    """Score in each world for some ways to forget, mean over seeds, exact / Bernoulli."""
+    worlds = found["exact"].worlds
+    rows = []
+    for (who, how), label in learners().items():
+        scores = [found[x].figures("strict_score", label).mean(axis=1) for x in SIGNALS]
+        cells = [" / ".join(map(number, pair)) for pair in zip(*scores, strict=True)]
+        rows.append([f"`{who}`", how, *cells])
+    return table(["learner", "forgets", *worlds], rows)
+
+
+# ---------------------------------------------------------------- parts of the adaptive planner
+
+
+def variants():
+    """Constants of `adaptive_planner` to be replaced, and options, by the name of a variant."""
+    found = {"nothing changed": ({}, {})}
+    grids = {"transitions": "MOVE_RATES", "signals": "SIGNAL_RATES"}
+    for quantity, name in grids.items():
+        rates = getattr(adaptive_planner, name)
+        for rate in rates:
+            rest = tuple(other for other in rates if other != rate)
+            found[f"{quantity} without κ = {rate[0]:g}, p = {rate[1]}"] = ({name: rest}, {})
+    straight = {
+        name: tuple(rate for rate in getattr(adaptive_planner, name) if rate[1] == 1)
+        for name in grids.values()
+    }
+    found["no p = 2"] = (straight, {})
+    for omega in adaptive_planner.POOLING:
+        rest = tuple(other for other in adaptive_planner.POOLING if other != omega)
+        found[f"no pooling of {omega:g}"] = ({"POOLING": rest}, {})
+    found["no pooling at all"] = ({"POOLING": (0.0,)}, {})
+    found["no alarms (rate 1e-300)"] = ({}, {"false_alarm_rate": 1e-300})
+    return found
+
+
+def ablate(arguments):
+    """Play every variant and store one row per run."""
+    worlds = worlds_of("calibration", arguments.worlds)
+    path = arguments.out / "forgetting" / "ablation.parquet"
+    rows = pq.read_table(path).to_pylist() if path.is_file() else []
+    done = {(row["variant"], row["world"], row["signals"], row["seed"]) for row in rows}
+    for label, world in worlds.items():
+        episodes = np.arange(0, world.M, arguments.measure_every)
+        truth = sd.measure_truth(world, episodes)
+        uniform = losses(sd.simulate(world, sd.learners.make("uniform", world), truth=truth))
+        for variant, (constants, options) in variants().items():
+            with mock.patch.multiple(adaptive_planner, **constants):
+                for signals, seed in (
+                    (signals, seed) for signals in arguments.signals for seed in arguments.seeds
+                ):
+                    if (variant, label, signals, seed) in done:
+                        continue
+                    learner = sd.learners.make("adaptive-planner", world, **options)
+                    run = sd.simulate(
+                        world, learner, seed=seed, noisy=SIGNALS[signals], truth=truth
+                    )
+                    score = losses(run) / uniform
+                    rows.append({"variant": variant, "world": label, "signals": signals,
+                                 "seed": seed, "strict_score": score})  # fmt: skip
+                    print(variant, label, signals, seed, number(score), flush=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.Table.from_pylist(rows), path)
+
+
+def losses(run):
+    """Regret and violation of all episodes, positive parts."""
+    found = run.summary()
+    return found["positive_regret_per_episode"] + sum(found["positive_violation_per_episode"])
+
+
+def ablation_table(rows):
+    """Mean score over worlds and seeds of every variant."""
+    lines = []
+    for variant in dict.fromkeys(row["variant"] for row in rows):
+        means = [
+            np.mean([
+                row["strict_score"]
+                for row in rows
+                if row["variant"] == variant and row["signals"] == signals
+            ])
+            for signals in SIGNALS
+        ]  # fmt: skip
+        lines.append([variant, *map(number, means)])
+    return table(["adaptive-planner", "exact", "Bernoulli"], lines)
+
+
+# ---------------------------------------------------------------- writing
+
+
+def table(head, rows):
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def number(value):
+    return "–" if np.isnan(value) else f"{value:.3f}".removeprefix("0")
+
+
+def tables(arguments):
+    """Print the tables of what is stored."""
+    folder = arguments.out / "forgetting"
+    found = {x: sd.Comparison.from_parquet(folder / f"{x}.parquet") for x in SIGNALS}
+    print(forgetting_table(found), drift_table(found), sep="\n")
+    print(ablation_table(pq.read_table(folder / "ablation.parquet").to_pylist()))
+
+
+def main(given=None):
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("play", "ablate", "tables"))
+    parser.add_argument("--out", type=Path, default=Path("docs"))
+    parser.add_argument("--work", type=Path, default=Path("build/forgetting"))
+    parser.add_argument("--signals", nargs="+", choices=SIGNALS, default=list(SIGNALS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--worlds", nargs="+", default=list(WORLDS))
+    parser.add_argument("--measure-every", type=int, default=41)
+    parser.add_argument("--workers", type=int, default=1)
+    arguments = parser.parse_args(given)
+    {"play": play, "ablate": ablate, "tables": tables}[arguments.what](arguments)
+
+
+if __name__ == "__main__":
+    main()
