@@ -144,9 +144,7 @@ def seen_in_the_picture(name: str, docs: Path) -> str:
 def learner_page(name: str, docs: Path) -> str:
     """Return the page of a learner: what it is, its module's docstring, its options."""
     summary, _, rest = sd.learners.documentation(name).partition("\n\n")
-    row = re.search(
-        rf"^\| `{name}` \| (.*) \|$", (docs / "learners.md").read_text("utf-8"), re.M
-    )
+    row = re.search(rf"^\| `{name}` \| (.*) \|$", (docs / "learners.md").read_text("utf-8"), re.M)
     linear = name in ("softmax-lsvi", "discounted-lsvi", "adaptive-linear-planner")
     lines = [f"# {name}", markdown(summary)]
     if row:
@@ -315,7 +313,9 @@ def shapes_are_text(
     app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]
 ) -> None:
     """Join what stands after the colon of an attribute, often a shape, with its description."""
-    types = {m[1]: m[2] for x in lines if (m := re.match(r":(?:var)?type ([^:]+): (.*)", x.strip()))}
+    types = {
+        m[1]: m[2] for x in lines if (m := re.match(r":(?:var)?type ([^:]+): (.*)", x.strip()))
+    }
     kept = [line for line in lines if not re.match(r":(?:var)?type [^:]+:", line.strip())]
     for i, line in enumerate(kept):
         if (m := re.match(r"(\s*):(ivar|param) ([^:]+):(.*)", line)) and m[3] in types:

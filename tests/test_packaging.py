@@ -19,7 +19,8 @@ from packaging.version import Version
 from safedrift import __version__
 
 ROOT = Path(__file__).parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+WHOLE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT, BUILD = WHOLE["project"], WHOLE["build-system"]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
@@ -104,7 +105,7 @@ def release(tmp_path_factory):
     folder = tmp_path_factory.mktemp("release")
     call(sys.executable, "-m", "venv", folder / "builder", cwd=folder)
     python = folder / "builder" / "bin" / "python"
-    (wanted,) = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["build-system"]["requires"]
+    (wanted,) = BUILD["requires"]
     call(python, "-m", "pip", "install", "--quiet", wanted, cwd=folder)
     call(python, "-m", "hatchling", "build", "-t", "sdist", "-d", folder / "dist", cwd=ROOT)
     (sdist,) = (folder / "dist").glob("*.tar.gz")

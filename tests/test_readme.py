@@ -48,7 +48,10 @@ def run_python(page, shorten=fewer):
     return names
 
 
-WITH_OUTPUTS = ["README.md", *(f"docs/tutorials/{name}.md" for name in ("paper", "process", "rivals"))]
+WITH_OUTPUTS = [
+    "README.md",
+    *(f"docs/tutorials/{name}.md" for name in ("paper", "process", "rivals")),
+]
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The site has every page in its navigation and every public name, with an example, in its reference."""
+"""The site: every page in the navigation, every public name in the reference with an example."""
 
 import importlib
 import inspect
@@ -41,7 +41,8 @@ def test_every_page_is_in_the_navigation_once():
     written = {
         path.relative_to(DOCS).with_suffix("").as_posix()
         for path in DOCS.rglob("*.md")
-        if path.relative_to(DOCS).parts[0] not in ("generated", "_build") and path.name != "index.md"
+        if path.relative_to(DOCS).parts[0] not in ("generated", "_build")
+        and path.name != "index.md"
     }
     pages = [page for page in linked if not page.startswith("generated/")]
     assert sorted(pages) == sorted(written), "docs/index.md must list every page, each once"

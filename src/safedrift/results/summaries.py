@@ -29,6 +29,15 @@ def summary(run: Run) -> dict[str, Any]:
 
     What concerns constraints is a list, in the order of "constraints" where they have names. The
     Slater gap and the learner's trace are scaled to [0, 1] per step.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("stationary", episodes=50)
+    >>> run = sd.simulate(world, sd.learners.make("uniform", world), seed=0)
+    >>> found = run.summary()
+    >>> round(found["dynamic_regret_per_episode"], 3), found["sizes"]["M"]
+    (2.075, 50)
     """
     given, run = run, run.in_units
     manifest, truth, outcome = run.manifest, run.truth, run.outcome
@@ -72,7 +81,16 @@ def summary(run: Run) -> dict[str, Any]:
 
 @run_method("notes")
 def notes(run: Run) -> list[str]:
-    """Return what a user should know about this run, in sentences; the learner's own come first."""
+    """Return what a user should know about this run, in sentences; the learner's own come first.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("stationary", episodes=50)
+    >>> run = sd.simulate(world, sd.learners.make("uniform", world), seed=0)
+    >>> isinstance(run.notes(), list)
+    True
+    """
     manifest, truth = run.manifest, run.truth
     found = list(manifest.learner.notes)
     if not truth.known:
