@@ -6,7 +6,7 @@ INSTALL := -m pip install --quiet --disable-pip-version-check
 CONSTRAINTS ?= --constraint constraints.txt
 SCRATCH := build/newest
 
-.PHONY: demo test test-all test-gpu check docs bench studies constraints clean
+.PHONY: demo test test-all test-gpu check docs docs-test bench studies constraints clean
 
 demo: .venv/ready  ## three learners in the drifting maze beside the optimum: demo/report.html
 	$(BIN)/safedrift demo --out demo
@@ -28,8 +28,13 @@ check: .venv/ready  ## ruff and mypy only, fixing what ruff can fix
 	$(BIN)/ruff format .
 	$(BIN)/mypy
 
-docs: .venv/ready  ## links of the pages, names in the paper map, and all code in README and docs
-	$(BIN)/pytest tests/test_readme.py tests/test_paper_map.py
+docs: .venv/docs  ## the site in docs/_build/html; a warning or a broken link inside it is an error
+	$(BIN)/python notebooks/write.py
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	@echo 'Open docs/_build/html/index.html'
+
+docs-test: .venv/ready  ## links of the pages, names in the paper map, and all code in README and docs
+	$(BIN)/pytest -m '' tests/test_readme.py tests/test_site.py tests/test_paper_map.py
 
 bench: .venv/ready  ## side-by-side benchmarks: a table, and JSON in benchmarks/results
 	$(BIN)/python benchmarks/bench.py --json benchmarks/results/bench.json
@@ -50,11 +55,16 @@ studies: .venv/ready  ## draw the pictures and tables of docs/ again (some hours
 	@touch $@
 	@echo 'Installed. The first run of each kind of world compiles for up to a minute.'
 
+.venv/docs: .venv/ready
+	@echo 'Installing what the site needs into .venv ...'
+	@$(BIN)/python $(INSTALL) $(CONSTRAINTS) --editable '.[docs]'
+	@touch $@
+
 constraints:  ## resolve the newest versions in a scratch environment and write constraints.txt
 	@echo 'Installing the newest versions into $(SCRATCH) (a minute or two) ...'
 	@rm -rf $(SCRATCH)
 	@$(PYTHON) -m venv $(SCRATCH)
-	@$(SCRATCH)/bin/python $(INSTALL) '.[dev]'
+	@$(SCRATCH)/bin/python $(INSTALL) '.[dev,docs]'
 	@{ echo "# Versions tested on $$($(PYTHON) -V); \`make constraints\` writes the newest here."; \
 	   $(SCRATCH)/bin/python -m pip --disable-pip-version-check freeze --exclude safedrift; \
 	 } > $(SCRATCH)/constraints.txt
@@ -63,5 +73,5 @@ constraints:  ## resolve the newest versions in a scratch environment and write 
 	@echo 'Wrote constraints.txt; run `make test` before you commit it.'
 
 clean:
-	rm -rf .venv demo benchmarks/results build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv demo benchmarks/results build dist docs/_build docs/generated .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -28,7 +28,16 @@ NEVER = {
     "adapters": {"learners", "planning", "oracles", "theory", "results"},
     "problems": {"learners", "theory"},
     "worldfiles": {"learners", "planning", "oracles", "theory", "results"},
-    "reports": {"kernels", "planning", "learners", "gpu", "models", "oracles", "experiments", "problems"},
+    "reports": {
+        "kernels",
+        "planning",
+        "learners",
+        "gpu",
+        "models",
+        "oracles",
+        "experiments",
+        "problems",
+    },
 }
 # The top of the package puts the rooms together: whoever imports a name from it imports them all.
 TOP = "safedrift"

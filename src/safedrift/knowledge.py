@@ -140,6 +140,12 @@ class Dimensions(NamedTuple):
 
     `bound` is the largest ‖∫ψ(x,a,x') V(x') dx'‖ over (x, a) and V in [0, 1]; None is √d1, all that
     Assumption 1 promises. It is at least 1/√d1, because V = 1 gives θᵀ∫ψ = 1 with ‖θ‖ ≤ √d1.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> sd.learners.Dimensions(d1=4, d2=3)
+    Dimensions(d1=4, d2=3, bound=None)
     """
 
     d1: int
@@ -244,7 +250,15 @@ class LocalBudgets:
 
 
 def block_sums(per_episode: FloatArray, length: int) -> FloatArray:
-    """Sum changes inside blocks of `length` episodes; changes between blocks are not counted."""
+    """Sum changes inside blocks of `length` episodes; changes between blocks are not counted.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from safedrift.oracles import block_sums
+    >>> block_sums(np.array([[0.0], [1.0], [1.0], [1.0]]), 2).tolist()
+    [[1.0], [1.0]]
+    """
     length = _check.integer("length", length)
     inside = np.array(per_episode)
     inside[::length] = 0.0

@@ -49,6 +49,12 @@ def at_least(low: float, high: float, unit: str = "") -> Limit:
         Smallest and largest value of one step.
     unit
         For results, e.g. "kWh".
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> sd.at_least(0, 1, "share")
+    Limit(low=0, high=1, unit='share', at_most=False)
     """
     return Limit(low, high, unit)
 
@@ -62,6 +68,12 @@ def at_most(low: float, high: float, unit: str = "") -> Limit:
         Smallest and largest value of one step.
     unit
         For results, e.g. "kWh".
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> sd.at_most(0, 40, "kWh").at_most
+    True
     """
     return Limit(low, high, unit, at_most=True)
 

@@ -37,6 +37,17 @@ class DriftingEnv(gymnasium.Env[Any, Any]):
         A named problem or your own world.
     noisy
         Bernoulli rewards and utilities with the model's means instead of the means.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("stationary", episodes=50)
+    >>> from safedrift.adapters.environment import DriftingEnv
+    >>> env = DriftingEnv(world)
+    >>> state, info = env.reset(seed=0)
+    >>> state, reward, terminated, truncated, info = env.step(1)
+    >>> info["episode"], info["step"], info["threshold"]
+    (0, 1, array([9.5]))
     """
 
     metadata = {"render_modes": []}  # noqa: RUF012 (Gymnasium's own form)

@@ -64,6 +64,12 @@ class GymnasiumWorld:
     name : of the environment
     model : the world behind the environment, or None if unknown; it has no "over"
     scale : units of rewards and constraints; None: utilities are in [0, 1]
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> sd.from_gymnasium("FrozenLake-v1", 15, lambda t: 1.0 - t.terminated, 14.0, episodes=100)
+    GymnasiumWorld(FrozenLake-v1, M=100, H=15, S=17, A=4, K=1)
     """
 
     env: gymnasium.Env[Any, Any]

@@ -28,6 +28,17 @@ def six_tuple(env: Any) -> gymnasium.Env[Any, Any]:
     env
         A Safety-Gymnasium environment, or any object with `reset`, the two spaces, and
         a `step` that returns (observation, reward, cost, terminated, truncated, info).
+
+    Examples
+    --------
+    >>> import gymnasium
+    >>> from safedrift.adapters.third_party import six_tuple
+    >>> class Six(gymnasium.Env):
+    ...     observation_space = action_space = gymnasium.spaces.Discrete(2)
+    ...     def step(self, action):
+    ...         return 0, 1.0, 0.25, False, False, {}
+    >>> six_tuple(Six()).step(0)
+    (0, 1.0, False, False, {'cost': 0.25})
     """
     return _Adapted(env, env.observation_space, lambda seen, info: (seen, info), _five_of_six)
 
@@ -37,6 +48,18 @@ def from_ns_gym(env: Any) -> gymnasium.Env[Any, Any]:
 
     Its notices ("env_change", "delta_change", "relative_time") are in `info`. NS-Gym restarts
     its drift at every reset, unless it is made with `persistent_params=True`.
+
+    Examples
+    --------
+    >>> import gymnasium
+    >>> from safedrift.adapters.third_party import from_ns_gym
+    >>> class Drifting(gymnasium.Env):  # as NS-Gym returns it
+    ...     observation_space = gymnasium.spaces.Dict({"state": gymnasium.spaces.Discrete(2)})
+    ...     action_space = gymnasium.spaces.Discrete(2)
+    ...     def step(self, action):
+    ...         return {"state": 1, "env_change": 0}, 1.0, False, False, {}
+    >>> from_ns_gym(Drifting()).step(0)
+    (1, 1.0, False, False, {'env_change': 0})
     """
     space = env.observation_space
     if not isinstance(space, spaces.Dict) or "state" not in space.spaces:

@@ -30,7 +30,15 @@ __all__ = [
 
 
 class Transition(NamedTuple):
-    """A step in the environment's own terms: states, action, reward and `info`."""
+    """A step in the environment's own terms: states, action, reward and `info`.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> t = sd.Transition(14, 2, 15, 1.0, True, {})
+    >>> 0.0 if t.terminated and t.reward == 0 else 1.0
+    1.0
+    """
 
     state: Any
     action: int

@@ -67,6 +67,15 @@ def certify(
     witness
         Called with each `Chunk` that was played and the exact values (B, 1+K) of its policies; for
         checks of one's own.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("stationary", episodes=50)
+    >>> learner = sd.PROPDPPO.for_problem(world, sd.Slater(gamma=0.2))
+    >>> found = sd.certify(world, learner, seed=0)
+    >>> found.identities_hold, found["dual-step"].result
+    (True, 'holds')
     """
     _has_model(world)
     check_learner_type(learner)

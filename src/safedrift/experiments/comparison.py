@@ -42,7 +42,14 @@ Learners = Iterable[Any] | Mapping[str, Any]
 
 
 class ComparisonStopped(KeyboardInterrupt):
-    """Ctrl-C while runs were playing; `comparison` has the rows that were finished."""
+    """Ctrl-C while runs were playing; `comparison` has the rows that were finished.
+
+    Examples
+    --------
+    >>> from safedrift.experiments import ComparisonStopped
+    >>> issubclass(ComparisonStopped, KeyboardInterrupt)
+    True
+    """
 
     def __init__(self, comparison: Comparison) -> None:
         done, planned = len(comparison.rows), comparison.planned

@@ -36,7 +36,25 @@ _SEED = 7
 
 
 class ContractError(Exception):
-    """A learner breaks a rule of the protocol; the message names the rule."""
+    """A learner breaks a rule of the protocol; the message names the rule.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> from safedrift.experiments import ContractError
+    >>> class Restless(sd.learners.CheckedLearner):
+    ...     def act(self, h, state, u=None):
+    ...         return 0  # whatever u is, and whatever policy it returned
+    ...     def fresh(self, seed=0):
+    ...         return Restless(self.algorithm.fresh(seed), seed)
+    >>> def build(world):
+    ...     return Restless(sd.learners.make("uniform", world).algorithm)
+    >>> try:
+    ...     sd.check_learner(build)
+    ... except ContractError as error:
+    ...     print(error)
+    acting: expected actions drawn from the policy [0.3333, 0.3333, 0.3333]; got [1.0, 0.0, 0.0]
+    """
 
 
 def check_learner(

@@ -240,6 +240,15 @@ def measure_truth(
     ------
     ValueError
         If one of the episodes is infeasible: there is then no optimum to compare with.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("stationary", episodes=50)
+    >>> truth = sd.measure_truth(world, np.array([0, 25]))
+    >>> truth.optimal_reward.round(3).tolist()
+    [6.387, 6.387]
     """
     _check.kind("world", world, get_args(DriftingWorld))
     episodes = np.arange(world.M) if episodes is None else np.asarray(episodes)

@@ -88,13 +88,27 @@ def make(name: str, world: Problem, **chosen: Any) -> Learner:
 
 
 def documentation(name: str) -> str:
-    """Return the description of a learner: its paper, what it does, what was changed."""
+    """Return the description of a learner: its paper, what it does, what was changed.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> print(sd.learners.documentation("opt-cmdp").splitlines()[0])
+    OptCMDP-bonus (Efroni, Mannor and Pirotta 2020, arXiv 2003.02189): optimistic planning.
+    """
     _check.choice("learner", name, tuple(LEARNERS))
     return inspect.getdoc(LEARNERS[name]) or ""
 
 
 def options(name: str) -> dict[str, Any]:
-    """Return the options of a learner and their defaults."""
+    """Return the options of a learner and their defaults.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> sd.learners.options("opt-cmdp")["replan_every"]
+    25
+    """
     _check.choice("learner", name, tuple(LEARNERS))
     known = inspect.signature(LEARNERS[name].build).parameters
     return {key: p.default for key, p in known.items() if key not in ("world", "seed")}

@@ -104,6 +104,14 @@ class CheckedLearner:
         Owns everything that is learnt.
     seed
         Of the actions drawn by `act` without a uniform.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("stationary", episodes=50)
+    >>> learner = sd.learners.make("opt-cmdp", world)
+    >>> type(learner).__name__, learner.name, learner.episode
+    ('CheckedLearner', 'opt-cmdp', 0)
     """
 
     def __init__(self, algorithm: Algorithm, seed: int | np.random.SeedSequence = 0) -> None:

@@ -66,6 +66,18 @@ def load(learner: L, file: str | os.PathLike[str]) -> L:
     learner
         Built as the one that was saved; what it has learnt so far is replaced. It stays as it is if
         the file is damaged or was saved with other sizes or settings.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import safedrift as sd
+    >>> spec = sd.ProblemSpec(H=2, S=3, A=2, K=1)
+    >>> learner = sd.learners.make("uniform", spec)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = sd.save_learner(learner, f"{folder}/learner.npz")
+    ...     again = sd.load_learner(sd.learners.make("uniform", spec), f"{folder}/learner.npz")
+    >>> again.episode
+    0
     """
     saved, arrays = read_arrays(file, _WANTED)
     _check_format(saved, file)

@@ -48,7 +48,15 @@ __all__ = [
 
 
 class Forgetting(Protocol):
-    """A rule that says what to forget before each episode."""
+    """A rule that says what to forget before each episode.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> rule = sd.learners.SlidingWindow(W=100)
+    >>> rule.held  # episodes that must be held one by one
+    100
+    """
 
     @property
     def held(self) -> int:
@@ -86,7 +94,14 @@ class Periodic:
 
 @dataclass(frozen=True)
 class Never:
-    """Keep all data and never restart the policy."""
+    """Keep all data and never restart the policy.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> sd.learners.Never()
+    Never()
+    """
 
     held = 0
 
@@ -102,6 +117,12 @@ class SlidingWindow:
     The window ends with the current episode, as a W-block of `Periodic` does: its policy is
     evaluated on the W - 1 episodes before it. Memory holds the W episodes themselves, and the cost
     of an episode follows what they visited.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> sd.learners.SlidingWindow(W=500).held
+    500
     """
 
     W: int
@@ -128,6 +149,12 @@ class Discount:
 
     Data of age n count factor^n; 1/(1 - factor) episodes is the effective window. Restart the
     policy every `L` episodes, or never.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> sd.learners.Discount(factor=0.99)  # 100 episodes count
+    Discount(factor=0.99, L=None)
     """
 
     factor: float

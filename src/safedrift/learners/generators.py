@@ -15,7 +15,15 @@ _WORD = 2**64 - 1
 
 
 def generator_state(generator: np.random.Generator) -> NDArray[np.uint64]:
-    """Return the state of a PCG64 generator as six words."""
+    """Return the state of a PCG64 generator as six words.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import safedrift as sd
+    >>> sd.learners.generator_state(np.random.default_rng(0)).shape
+    (6,)
+    """
     found = generator.bit_generator.state
     state, increment = found["state"]["state"], found["state"]["inc"]
     words = [state & _WORD, state >> 64, increment & _WORD, increment >> 64]
@@ -23,7 +31,19 @@ def generator_state(generator: np.random.Generator) -> NDArray[np.uint64]:
 
 
 def restore_generator(generator: np.random.Generator, words: NDArray[np.uint64]) -> None:
-    """Set a PCG64 generator to a state from `generator_state`."""
+    """Set a PCG64 generator to a state from `generator_state`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import safedrift as sd
+    >>> rng = np.random.default_rng(0)
+    >>> words = sd.learners.generator_state(rng)
+    >>> first = rng.random()
+    >>> sd.learners.restore_generator(rng, words)
+    >>> rng.random() == first
+    True
+    """
     given = np.asarray(words)
     if given.shape != (6,) or given.dtype != np.uint64:
         wanted = "six words from generator_state"

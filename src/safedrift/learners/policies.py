@@ -50,6 +50,16 @@ class TabularPolicy:
     slots : (H,) how many states have an entry at each step
     state : (H, cap) which they are
     pi : (H, A, cap) their action probabilities
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("stationary", episodes=50)
+    >>> learner = sd.PROPDPPO.for_problem(world, sd.Slater(gamma=0.2))
+    >>> policy = learner.begin_episode(world.thresholds[0])
+    >>> type(policy).__name__, np.asarray(policy).shape, policy[0, 0].round(2).tolist()
+    ('TabularPolicy', (10, 8, 3), [0.33, 0.33, 0.33])
     """
 
     def __init__(
@@ -90,6 +100,14 @@ class GreedyPolicy:
     ----------
     actions : (H, S)
     A : number of actions
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import safedrift as sd
+    >>> policy = sd.learners.GreedyPolicy(np.array([[0, 1], [1, 1]]), A=2)
+    >>> np.asarray(policy)[0].tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
     """
 
     def __init__(self, actions: NDArray[Any], A: int) -> None:

@@ -70,7 +70,14 @@ class Trajectory(NamedTuple):
 
 
 def checked_thresholds(thresholds: ArrayLike, sizes: Sizes) -> FloatArray:
-    """Return the thresholds of an episode as an array (K,), or raise one clear error."""
+    """Return the thresholds of an episode as an array (K,), or raise one clear error.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> sd.learners.checked_thresholds([2.5], sd.Sizes(M=10, H=4, S=3, A=2, K=1)).tolist()
+    [2.5]
+    """
     H, K = sizes.H, sizes.K
     array = _check.floats("thresholds", np.atleast_1d(np.asarray(thresholds, float)), (K,))
     _check.everywhere("thresholds", array, (array > 0) & (array <= H), f"in (0, {H}]")
@@ -95,14 +102,33 @@ def _indices(name: str, given: ArrayLike, H: int, upper: int) -> NDArray[np.int6
 
 @runtime_checkable
 class PolicyLike(Protocol):
-    """A policy: np.asarray(policy) is an array (H, S, A) of action probabilities."""
+    """A policy: np.asarray(policy) is an array (H, S, A) of action probabilities.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("stationary", episodes=50)
+    >>> policy = sd.learners.make("uniform", world).begin_episode(world.thresholds[0])
+    >>> np.asarray(policy).shape
+    (10, 8, 3)
+    """
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         """Return the probabilities (H, S, A); on a box, at its nodes."""
 
 
 class Problem(Protocol):
-    """What a learner may know of a problem before it starts: sizes and the first state."""
+    """What a learner may know of a problem before it starts: sizes and the first state.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("stationary", episodes=50)
+    >>> spec = sd.ProblemSpec(H=10, S=8, A=3, K=1)
+    >>> [sd.learners.make("uniform", x).sizes.S for x in (world, spec)]
+    [8, 8]
+    """
 
     @property
     def M(self) -> int | None:
@@ -139,6 +165,18 @@ class Learner(Protocol):
         Short and stable, for results.
     sizes
         (M, H, S, A, K); M may be None where no last episode is known.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("stationary", episodes=50)
+    >>> learner = sd.learners.make("uniform", world)
+    >>> isinstance(learner, sd.Learner)
+    True
+    >>> learner.begin_episode(world.thresholds[0]).shape
+    (10, 8, 3)
+    >>> learner.act(0, 2, u=0.5)
+    1
     """
 
     name: str
@@ -185,6 +223,13 @@ class FastPath(Protocol):
     """Optional: a learner that plays a whole chunk of episodes in one compiled call.
 
     The numbers must be those of the episode-by-episode loop.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("stationary", episodes=50)
+    >>> isinstance(sd.PROPDPPO.for_problem(world, sd.Slater(0.2)), sd.learners.FastPath)
+    True
     """
 
     def plays(self, arrays: Any) -> bool:

@@ -82,6 +82,23 @@ def linear_kernel_on_box(
         "gauss-legendre" or "uniform", and the number of nodes in each direction.
     tolerance
         Largest allowed |quadrature of a kernel - 1|.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import safedrift as sd
+    >>> density = sd.box.truncated_normal(lambda x, a: 0.8 * x + 0.1 * a, sd=0.2, low=0.0, high=1.0)
+    >>> psi, sample = sd.box.mixture([density])
+    >>> M, H = 3, 2
+    >>> world = sd.linear_kernel_on_box(
+    ...     low=0.0, high=1.0, actions=2, psi=psi, phi=lambda x, a: np.hstack([x, 1 - x]),
+    ...     theta=np.ones((M, H, 1)),
+    ...     theta_r=np.broadcast_to([1.0, 0.0], (M, H, 2)),  # reward x
+    ...     theta_g=np.broadcast_to([0.0, 1.0], (M, 1, H, 2)),  # utility 1 - x
+    ...     thresholds=np.full((M, 1), 0.5), start=0.3, sample=sample, nodes=8,
+    ... )
+    >>> world
+    LinearKernelCMDP(M=3, H=2, S=9, A=2, K=1, d1=1, d2=2, on a box)
     """
     lower, upper = sides(low, high)
     A = _check.integer("actions", actions)
@@ -118,7 +135,15 @@ def linear_kernel_on_box(
 
 
 def refined(world: LinearKernelCMDP, factor: int = 2) -> LinearKernelCMDP:
-    """Return the same world on a box with `factor` times the nodes in each direction."""
+    """Return the same world on a box with `factor` times the nodes in each direction.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> room = sd.problems.make("thermostat", episodes=2, nodes=24)
+    >>> room.S, sd.refined(room).S
+    (25, 49)
+    """
     box = _check.kind("world", world, LinearKernelCMDP).box
     if box is None:
         _check.fail("world", "on a box", "one with finitely many states")

@@ -36,6 +36,13 @@ class Box:
     tolerance : largest allowed |quadrature of a kernel - 1|
     quadrature : the first J of the world's S states
     points : (S, n) the nodes, then the first states
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> room = sd.problems.make("thermostat", episodes=2, nodes=24)
+    >>> room.box.nodes, room.box.actions
+    (24, 3)
     """
 
     low: FloatArray

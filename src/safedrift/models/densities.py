@@ -30,7 +30,16 @@ Sample = Callable[[FloatArray, int, int, FloatArray], FloatArray]
 
 
 class BaseDensity(NamedTuple):
-    """One base simulator on a box: its density, and an exact draw from it."""
+    """One base simulator on a box: its density, and an exact draw from it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import safedrift as sd
+    >>> base = sd.box.truncated_normal(lambda x, a: x, sd=0.2, low=0.0, high=1.0)
+    >>> isinstance(base, sd.box.BaseDensity)
+    True
+    """
 
     density: Callable[[FloatArray, IntArray, FloatArray], FloatArray]
     """(p, n), (p, 1), (q, n) -> (p, q)"""
@@ -47,6 +56,16 @@ def truncated_normal(
     """Normal around mean(x (p, n), a (p, 1)) -> (p, n), independent coordinates, in a box.
 
     `sd` is the standard deviation before truncation to the box, a number or (n,).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import safedrift as sd
+    >>> base = sd.box.truncated_normal(lambda x, a: x, sd=0.1, low=0.0, high=1.0)
+    >>> rule = sd.box.gauss_legendre(0.0, 1.0, nodes=64)
+    >>> heights = base.density(np.array([[0.5]]), np.array([[0]]), rule.nodes)
+    >>> round(float((heights.ravel() * rule.weights).sum()), 9)  # a density
+    1.0
     """
     check_function("mean", mean)
     lower, upper = sides(low, high)
@@ -93,7 +112,21 @@ def _check_mass(centre: FloatArray, mass: FloatArray) -> None:
 
 
 def mixture(bases: Sequence[BaseDensity]) -> tuple[Psi, Sample]:
-    """ψ whose components are the base densities, and a draw from each of them."""
+    """ψ whose components are the base densities, and a draw from each of them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import safedrift as sd
+    >>> near, far = (
+    ...     sd.box.truncated_normal(lambda x, a, shift=shift: x + shift, sd=0.2, low=0.0, high=1.0)
+    ...     for shift in (0.0, 0.3)
+    ... )
+    >>> psi, sample = sd.box.mixture([near, far])
+    >>> at = np.array([[0.5]]), np.array([[0]]), np.array([[0.5], [0.8]])
+    >>> psi(*at).shape  # points, nodes, components
+    (1, 2, 2)
+    """
     listed = tuple(_check.kind("bases", bases, (list, tuple)))
     if not listed:
         _check.fail("bases", "at least one BaseDensity", "none")

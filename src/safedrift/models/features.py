@@ -26,6 +26,15 @@ class SuccessorFeatures(NamedTuple):
     """ψ as successor lists: row i = (h*S + s)*A + a, or s*A + a where all steps are equal.
 
     Row i holds entries offsets[i] .. offsets[i+1]; ψ is zero at all other x'.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import safedrift as sd
+    >>> sd.SuccessorFeatures(
+    ...     offsets=np.array([0, 1, 3]), states=np.array([0, 0, 1]), psi=np.full((3, 2), 0.5)
+    ... ).psi.shape
+    (3, 2)
     """
 
     offsets: NDArray[np.int64]  # (rows + 1,)

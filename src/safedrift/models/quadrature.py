@@ -19,14 +19,30 @@ _MOST_POINTS = 2**20  # in all of them
 
 
 class Quadrature(NamedTuple):
-    """Nodes and weights of a rule on a box."""
+    """Nodes and weights of a rule on a box.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> rule = sd.box.uniform_grid(0.0, 2.0, nodes=4)
+    >>> rule.nodes.ravel().tolist(), rule.weights.tolist()
+    ([0.25, 0.75, 1.25, 1.75], [0.5, 0.5, 0.5, 0.5])
+    """
 
     nodes: FloatArray  # (J, n)
     weights: FloatArray  # (J,)
 
 
 def gauss_legendre(low: ArrayLike, high: ArrayLike, nodes: int) -> Quadrature:
-    """Product Gauss-Legendre rule with `nodes` nodes in each direction."""
+    """Product Gauss-Legendre rule with `nodes` nodes in each direction.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> rule = sd.box.gauss_legendre(0.0, 1.0, nodes=3)
+    >>> round(float(rule.weights @ rule.nodes[:, 0] ** 5), 12)  # exact up to degree 5: 1/6
+    0.166666666667
+    """
     nodes = _check.integer("nodes", nodes, upper=_MOST_NODES)
     points, weights = np.empty(nodes), np.empty(nodes)
     gauss_legendre_rule(points, weights)
@@ -34,7 +50,14 @@ def gauss_legendre(low: ArrayLike, high: ArrayLike, nodes: int) -> Quadrature:
 
 
 def uniform_grid(low: ArrayLike, high: ArrayLike, nodes: int) -> Quadrature:
-    """Product midpoint rule: `nodes` cells in each direction, a node in the middle of each."""
+    """Product midpoint rule: `nodes` cells in each direction, a node in the middle of each.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> sd.box.uniform_grid(0.0, 1.0, nodes=2).nodes.ravel().tolist()
+    [0.25, 0.75]
+    """
     nodes = _check.integer("nodes", nodes, upper=_MOST_NODES)
     return _product(low, high, (np.arange(nodes) + 0.5) / nodes, np.full(nodes, 1 / nodes))
 

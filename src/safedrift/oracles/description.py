@@ -88,12 +88,31 @@ def describe(
 
 
 def smallest_gap(world: DriftingWorld) -> float:
-    """Return the smallest Slater gap γ of all episodes, e.g. for `Slater(gamma)`."""
+    """Return the smallest Slater gap γ of all episodes, e.g. for `Slater(gamma)`.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("stationary", episodes=50)
+    >>> from safedrift.oracles import smallest_gap
+    >>> round(smallest_gap(world), 9)
+    0.5
+    """
     return float(optima(world, world.distinct[0]).gamma.min())
 
 
 def free_values(world: DriftingWorld, episodes: IntArray) -> FloatArray:
-    """Return max_π V_r (n,) of each listed episode over all policies, safe or not."""
+    """Return max_π V_r (n,) of each listed episode over all policies, safe or not.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("stationary", episodes=50)
+    >>> from safedrift.oracles import free_values
+    >>> free_values(world, np.array([0])).round(3).tolist()  # the best safe policy has 6.387
+    [6.717]
+    """
     listed, number = _different(world, _check.integers("episodes", episodes, 0, world.M - 1))
     return _extreme(world, listed, highest=True)[number]
 

@@ -15,7 +15,18 @@ __all__ = ["expected", "occupancy"]
 
 
 def occupancy(cmdp: TabularCMDP, policy: FloatArray) -> FloatArray:
-    """Return the probabilities (H, S, A) of the pairs that a policy (H, S, A) visits."""
+    """Return the probabilities (H, S, A) of the pairs that a policy (H, S, A) visits.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("stationary", episodes=50)
+    >>> from safedrift.oracles import occupancy
+    >>> uniform = np.full((world.H, world.S, world.A), 1 / world.A)
+    >>> occupancy(world.at(0), uniform).sum(axis=(1, 2))[:3].round(9).tolist()
+    [1.0, 1.0, 1.0]
+    """
     H, S, A, _ = _check.kind("cmdp", cmdp, TabularCMDP).shape
     policy = _check.floats("policy", policy, (H, S, A))
     _check.distribution("policy", policy)
@@ -32,5 +43,17 @@ def occupancy(cmdp: TabularCMDP, policy: FloatArray) -> FloatArray:
 
 
 def expected(measure: FloatArray, quantity: FloatArray) -> FloatArray:
-    """Return the expectation (H,) of a quantity (H, S, A) under an occupancy (H, S, A)."""
+    """Return the expectation (H,) of a quantity (H, S, A) under an occupancy (H, S, A).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("stationary", episodes=50)
+    >>> from safedrift.oracles import expected, occupancy
+    >>> cmdp = world.at(0)
+    >>> uniform = np.full((world.H, world.S, world.A), 1 / world.A)
+    >>> expected(occupancy(cmdp, uniform), cmdp.rewards)[:2].round(3).tolist()
+    [0.5, 0.483]
+    """
     return np.asarray((measure * quantity).sum(axis=(1, 2)))

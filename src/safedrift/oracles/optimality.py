@@ -51,7 +51,16 @@ Optimum = Plan
 
 @dataclass(frozen=True, eq=False)
 class Optima:
-    """Constrained optima of n episodes of a world; fields as in `Plan`, first axis n."""
+    """Constrained optima of n episodes of a world; fields as in `Plan`, first axis n.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("stationary", episodes=50)
+    >>> found = sd.optima(world, [0, 49])
+    >>> found.value.round(3).tolist(), found.feasible.tolist()
+    ([6.387, 6.387], [True, True])
+    """
 
     episodes: IntArray
     thresholds: FloatArray
@@ -92,6 +101,16 @@ def evaluate_episodes(
 
     A single policy (1, H, S, A) is used for all of them. `threads` is by default one per core; with
     1 everything happens in the calling thread.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("stationary", episodes=50)
+    >>> from safedrift.oracles import evaluate_episodes
+    >>> uniform = np.full((2, world.H, world.S, world.A), 1 / world.A)
+    >>> evaluate_episodes(world, np.array([0, 1]), uniform).round(3).tolist()
+    [[4.313, 8.626], [4.313, 8.626]]
     """
     episodes = _check.integers("episodes", episodes, 0, world.M - 1)
     policies = np.array(policies, dtype=np.float64, order="C", copy=None)
@@ -114,7 +133,17 @@ def evaluate_episodes(
 
 
 def safest_utilities(world: DriftingWorld, episodes: IntArray) -> FloatArray:
-    """Return the utilities (n, K) of the policy that maximises their sum in each listed episode."""
+    """Return the utilities (n, K) of the policy that maximises their sum in each listed episode.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("stationary", episodes=50)
+    >>> from safedrift.oracles import safest_utilities
+    >>> safest_utilities(world, np.array([0])).round(3).tolist()
+    [[10.0]]
+    """
     episodes = _check.integers("episodes", episodes, 0, world.M - 1)
     out = np.empty((episodes.size, world.K))
 
@@ -180,6 +209,15 @@ def optimal_policies(
     """Return the optima, optimal policies (n, H, S, A), and the index of each episode's policy.
 
     There is one policy for each run of consecutive listed episodes with the same world.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> from safedrift.oracles import optimal_policies
+    >>> maze = sd.problems.make("maze", episodes=8)
+    >>> found, policies, index = optimal_policies(maze)
+    >>> policies.shape[0], index.tolist()
+    (4, [0, 0, 1, 1, 2, 2, 3, 3])
     """
     return _optima(world, episodes, None, keep_policies=True)
 

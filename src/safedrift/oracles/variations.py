@@ -35,7 +35,16 @@ __all__ = ["Variation", "block_sums", "budgets", "local_budgets", "variation"]
 
 
 class Variation(NamedTuple):
-    """Change of a world since the episode before, per episode and step; row 0 is zero."""
+    """Change of a world since the episode before, per episode and step; row 0 is zero.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> maze = sd.problems.make("maze", episodes=8)
+    >>> change = sd.variation(maze)
+    >>> change.r.shape, float(change.P.sum())  # rewards move, transitions do not
+    ((8, 12), 0.0)
+    """
 
     P: FloatArray  # (M, H)
     r: FloatArray  # (M, H)

@@ -91,13 +91,28 @@ def make(name: str, episodes: int = 20_000, seed: int = 0, **chosen: Any) -> Dri
 
 
 def documentation(name: str) -> str:
-    """Return the description of a problem: states, actions, reward, utility, drift, knowledge."""
+    """Return the description of a problem: states, actions, reward, utility, drift, knowledge.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> print(sd.problems.documentation("maze").splitlines()[0])
+    Reach a moving target in a maze without stepping on hazards too often.
+    """
     _check.choice("problem", name, tuple(PROBLEMS))
     return inspect.getdoc(PROBLEMS[name]) or ""
 
 
 def display(world: DriftingWorld) -> Display:
-    """Return what a picture of a world shows: as its problem defines it, or a generic display."""
+    """Return what a picture of a world shows: as its problem defines it, or a generic display.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> shown = sd.problems.display(sd.problems.make("maze", episodes=20))
+    >>> type(shown).__name__
+    'Display'
+    """
     from safedrift.display import generic_display
 
     own = getattr(PROBLEMS.get(world.name or ""), "display", None)
@@ -105,7 +120,14 @@ def display(world: DriftingWorld) -> Display:
 
 
 def options(name: str) -> dict[str, Any]:
-    """Return the options of a problem and their defaults."""
+    """Return the options of a problem and their defaults.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> sd.problems.options("maze")["slip"]
+    0.1
+    """
     _check.choice("problem", name, tuple(PROBLEMS))
     known = inspect.signature(PROBLEMS[name].build).parameters
     return {key: p.default for key, p in known.items() if key not in ("episodes", "seed")}
@@ -120,7 +142,16 @@ def make_environment(
     render_mode: str | None = None,
     **options: Any,
 ) -> DriftingEnv:
-    """Return a named problem as a Gymnasium environment; `gymnasium.make` calls this."""
+    """Return a named problem as a Gymnasium environment; `gymnasium.make` calls this.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> env = sd.problems.make_environment("maze", episodes=10)
+    >>> state, info = env.reset(seed=0)
+    >>> int(state), info["episode"]
+    (22, 0)
+    """
     from safedrift.adapters.environment import DriftingEnv
 
     world = make(problem, episodes, world_seed, **options)

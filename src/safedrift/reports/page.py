@@ -48,6 +48,17 @@ def report(run: Run, path: str | Path, certificates: Certificates | None = None)
         Path of the page, e.g. "maze.html".
     certificates
         From `run.certify()`; adds a section on the paper's lemmas.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("stationary", episodes=50)
+    >>> run = sd.simulate(world, sd.learners.make("uniform", world), seed=0)
+    >>> from safedrift.reports import report
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     report(run, f"{folder}/page.html").name
+    'page.html'
     """
     return write_page(path, _page(run, certificates))
 

@@ -36,6 +36,14 @@ class Description:
         unless all episodes were solved and are feasible
     constraints : names of the K constraints; empty if they have only numbers
     warnings : reasons why the world tests nothing, e.g. that the constraint never binds
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("stationary", episodes=50)
+    >>> found = sd.describe(world)
+    >>> round(float(found.value[0]), 3), found.binding.tolist()
+    (6.387, [1.0])
     """
 
     name: str | None

@@ -26,7 +26,16 @@ class Record(BaseModel):
 
 
 class SizesRecord(Record):
-    """Episodes, steps, states, actions, constraints."""
+    """Episodes, steps, states, actions, constraints.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("stationary", episodes=50)
+    >>> run = sd.simulate(world, sd.learners.make("uniform", world), seed=0)
+    >>> run.manifest.sizes
+    SizesRecord(M=50, H=10, S=8, A=3, K=1)
+    """
 
     M: int = Field(ge=1)
     H: int = Field(ge=1)
@@ -36,7 +45,16 @@ class SizesRecord(Record):
 
 
 class LearnerRecord(Record):
-    """Who learnt: its name, its settings, its notes on the run, and changes that it noticed."""
+    """Who learnt: its name, its settings, its notes on the run, and changes that it noticed.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("stationary", episodes=50)
+    >>> run = sd.simulate(world, sd.learners.make("uniform", world), seed=0)
+    >>> run.manifest.learner.name, run.manifest.learner.settings
+    ('uniform', {'told': []})
+    """
 
     name: str
     settings: dict[str, Any] = {}
@@ -58,6 +76,14 @@ class Manifest(Record):
     measure_every : exact values of every n-th episode only
     measure_log : exact values of log-spaced episodes only (`results.measured`), or None
     discretisation : what changes on a grid twice as fine, for states that fill a box
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("stationary", episodes=50)
+    >>> run = sd.simulate(world, sd.learners.make("uniform", world), seed=0)
+    >>> run.manifest.problem, run.manifest.seed, run.manifest.sizes.M
+    ('stationary', 0, 50)
     """
 
     format: int = FORMAT

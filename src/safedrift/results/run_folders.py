@@ -209,7 +209,19 @@ def add_file(path: Path) -> None:
 
 
 def from_folder(folder: str | os.PathLike[str]) -> Run:
-    """Return the run in a folder; refuse one that is not done, or whose records were changed."""
+    """Return the run in a folder; refuse one that is not done, or whose records were changed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("stationary", episodes=50)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = sd.simulate(world, sd.learners.make("uniform", world), out=f"{folder}/run")
+    ...     again = sd.Run.from_folder(f"{folder}/run")
+    >>> again.digest == run.digest
+    True
+    """
     path = Path(folder)
     manifest = read_folder_manifest(path)
     state = state_of(path, manifest)

@@ -34,7 +34,20 @@ _BLOCK = 2**20
 
 @run_method("to_parquet")
 def to_parquet(run: Run, path: str | Path) -> None:
-    """Write the arrays and the manifest of a run to one Parquet file, whole or not at all."""
+    """Write the arrays and the manifest of a run to one Parquet file, whole or not at all.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("stationary", episodes=50)
+    >>> run = sd.simulate(world, sd.learners.make("uniform", world), seed=0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run.to_parquet(f"{folder}/run.parquet")
+    ...     Path(f"{folder}/run.parquet").is_file()
+    True
+    """
     import pyarrow as pa
 
     path = Path(path)
@@ -51,7 +64,20 @@ def to_parquet(run: Run, path: str | Path) -> None:
 
 
 def from_parquet(path: str | Path) -> Run:
-    """Read what `to_parquet` wrote; refuse it if a byte has changed since."""
+    """Read what `to_parquet` wrote; refuse it if a byte has changed since.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("stationary", episodes=50)
+    >>> run = sd.simulate(world, sd.learners.make("uniform", world), seed=0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run.to_parquet(f"{folder}/run.parquet")
+    ...     again = sd.Run.from_parquet(f"{folder}/run.parquet")
+    >>> again.digest == run.digest
+    True
+    """
     table = read_sealed(path)
     text = (table.schema.metadata or {}).get(b"safedrift")
     if text is None:

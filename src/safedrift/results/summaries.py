@@ -35,6 +35,15 @@ def summary(run: Run) -> dict[str, Any]:
     What concerns constraints is a list, in the order of "constraints" where they have names. The
     Slater gap, the learner's trace, the strict score and the uniform policy's loss are scaled to
     [0, 1] per step.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("stationary", episodes=50)
+    >>> run = sd.simulate(world, sd.learners.make("uniform", world), seed=0)
+    >>> found = run.summary()
+    >>> round(found["dynamic_regret_per_episode"], 3), found["sizes"]["M"]
+    (2.075, 50)
     """
     given, run = run, run.in_units
     manifest, truth, outcome = run.manifest, run.truth, run.outcome
@@ -87,6 +96,14 @@ def notes(run: Run) -> list[str]:
     """Return what a user should know about this run, in sentences.
 
     First come warnings about the last tenth, then the learner's own notes.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("stationary", episodes=50)
+    >>> run = sd.simulate(world, sd.learners.make("uniform", world), seed=0)
+    >>> isinstance(run.notes(), list)
+    True
     """
     manifest, truth = run.manifest, run.truth
     found = [*warnings(run), *manifest.learner.notes]

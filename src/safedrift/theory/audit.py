@@ -67,7 +67,15 @@ class Slacks:
 
 
 class Audit:
-    """What is known about a run after the episodes added so far."""
+    """What is known about a run after the episodes added so far.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("stationary", episodes=50)
+    >>> learner = sd.PROPDPPO.for_problem(world, sd.Slater(gamma=0.2))
+    >>> audit = sd.theory.Audit(world, learner)  # then audit.add_episodes(transcript)
+    """
 
     def __init__(
         self, world: DriftingWorld, agent: PROPDPPO, *, p: float = 0.05, noisy: bool = False

@@ -52,6 +52,17 @@ class Constants:
 
     C1 and C4 scale the bonuses ("> 1") and enter no term by themselves. C2 and C3 (linear), C5 and
     C6 (tabular) scale E(W) in regret and violation.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> sizes, gap = sd.Sizes(M=100_000, H=5, S=5, A=3, K=1), sd.Slater(0.5)
+    >>> drift = sd.Budgets(P=1.0, r=1.0, g=1.0, star=1.0)
+    >>> used = sd.theorem4(sizes, gap, drift, mode="printed")
+    >>> small, _ = sd.theory.bounds(sizes, gap, drift, used, constants=sd.theory.Constants(C1=0.1))
+    >>> large, _ = sd.theory.bounds(sizes, gap, drift, used)
+    >>> small.total <= large.total
+    True
     """
 
     C1: float = 1.0
@@ -84,7 +95,18 @@ class Steps(NamedTuple):
 
 @dataclass(frozen=True)
 class Term:
-    """One summand of a bound: its number, its formula and where the paper has it."""
+    """One summand of a bound: its number, its formula and where the paper has it.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> sizes, gap = sd.Sizes(M=100_000, H=5, S=5, A=3, K=1), sd.Slater(0.5)
+    >>> drift = sd.Budgets(P=1.0, r=1.0, g=1.0, star=1.0)
+    >>> used = sd.theorem4(sizes, gap, drift, mode="printed")
+    >>> regret, _ = sd.theory.bounds(sizes, gap, drift, used)
+    >>> regret.largest.name, regret.largest.source
+    ('estimation', "Lemma 'Model prediction error bound'")
+    """
 
     name: str
     value: float

@@ -38,7 +38,20 @@ Check = tuple[str, Form | None, Form | None, str]
 
 
 def evaluate_certificates(audit: Audit) -> Certificates:
-    """Return the certificates of the run whose episodes were added to `audit`."""
+    """Return the certificates of the run whose episodes were added to `audit`.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("stationary", episodes=50)
+    >>> learner = sd.PROPDPPO.for_problem(world, sd.Slater(gamma=0.2))
+    >>> audit = sd.theory.Audit(world, learner)
+    >>> try:
+    ...     sd.theory.evaluate_certificates(audit)
+    ... except ValueError as error:
+    ...     print(error)
+    the audit must see all M = 50 episodes; got 0
+    """
     if audit.done < audit.world.M:
         raise ValueError(f"the audit must see all M = {audit.world.M} episodes; got {audit.done}")
     agent = audit.agent

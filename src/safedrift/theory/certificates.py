@@ -53,6 +53,14 @@ class Form:
     place : where it is tightest
     left, right : both sides, for a statement on the whole run
     share : share of the places where it fails
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("stationary", episodes=50)
+    >>> found = sd.certify(world, sd.PROPDPPO.for_problem(world, sd.Slater(gamma=0.2)))
+    >>> found["dual-step"].printed.holds, found["dual-step"].printed.slack
+    (True, 0.0)
     """
 
     holds: bool
@@ -72,6 +80,15 @@ class Certificate:
     `printed` is None where the statement does not apply, `repaired` where the paper's needs no
     repair. `claimed` is False where the learner's mode gives up the statement's premise: that it
     fails is then no news, and is not called a failure.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("stationary", episodes=50)
+    >>> found = sd.certify(world, sd.PROPDPPO.for_problem(world, sd.Slater(gamma=0.2)))
+    >>> one = found["dual-step"]
+    >>> one.kind, one.result
+    ('identity', 'holds')
     """
 
     id: str
@@ -105,7 +122,16 @@ class Certificate:
 
 @dataclass(frozen=True)
 class Certificates:
-    """All certificates of a run. Iterate, or ask for one by its id: `found["dual-step"]`."""
+    """All certificates of a run. Iterate, or ask for one by its id: `found["dual-step"]`.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("stationary", episodes=50)
+    >>> found = sd.certify(world, sd.PROPDPPO.for_problem(world, sd.Slater(gamma=0.2)))
+    >>> found.identities_hold, "dual-step" in [one.id for one in found]
+    (True, True)
+    """
 
     items: tuple[Certificate, ...]
     info: dict[str, Any]

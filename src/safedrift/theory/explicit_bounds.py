@@ -56,6 +56,16 @@ class Bound:
     numbers
         The values of the symbols in the formulas: the learner's parameters, c and μ̄ ("mu_bar"); and
         what the learner's bonus makes of C_1 or C_4, the arguments of `Constants.followed`.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> sizes, gap = sd.Sizes(M=100_000, H=5, S=5, A=3, K=1), sd.Slater(0.5)
+    >>> drift = sd.Budgets(P=1.0, r=1.0, g=1.0, star=1.0)
+    >>> used = sd.theorem4(sizes, gap, drift, mode="printed")
+    >>> regret, violation = sd.theory.bounds(sizes, gap, drift, used)
+    >>> regret.quantity, regret.ceiling, regret.vacuous
+    ('regret', 500000.0, True)
     """
 
     theorem: str
@@ -84,7 +94,18 @@ class Bound:
 
 
 class Row(NamedTuple):
-    """One line of a table: a term, its value, its share of the total, and its formula."""
+    """One line of a table: a term, its value, its share of the total, and its formula.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> sizes, gap = sd.Sizes(M=100_000, H=5, S=5, A=3, K=1), sd.Slater(0.5)
+    >>> drift = sd.Budgets(P=1.0, r=1.0, g=1.0, star=1.0)
+    >>> used = sd.theorem4(sizes, gap, drift, mode="printed")
+    >>> regret, _ = sd.theory.bounds(sizes, gap, drift, used)
+    >>> sd.theory.table(regret)[0].term
+    'estimation'
+    """
 
     term: str
     value: float
@@ -169,7 +190,18 @@ def bounds(
 
 
 def table(bound: Bound) -> list[Row]:
-    """Rows for printing: the terms from large to small, their total, and H·M."""
+    """Rows for printing: the terms from large to small, their total, and H·M.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> sizes, gap = sd.Sizes(M=100_000, H=5, S=5, A=3, K=1), sd.Slater(0.5)
+    >>> drift = sd.Budgets(P=1.0, r=1.0, g=1.0, star=1.0)
+    >>> used = sd.theorem4(sizes, gap, drift, mode="printed")
+    >>> regret, _ = sd.theory.bounds(sizes, gap, drift, used)
+    >>> [row.term for row in sd.theory.table(regret)][-2:]
+    ['total', 'ceiling']
+    """
     _check.kind("bound", bound, Bound)
     total, ordered = bound.total, sorted(bound.terms, key=lambda term: -term.value)
     endless = sum(math.isinf(term.value) for term in ordered)

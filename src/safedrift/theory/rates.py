@@ -19,7 +19,17 @@ __all__ = ["Rate", "crossover", "rate"]
 
 
 class Rate(NamedTuple):
-    """The expression inside Õ: its value, its exponent of M, and how it is written."""
+    """The expression inside Õ: its value, its exponent of M, and how it is written.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> sizes, gap = sd.Sizes(M=100_000, H=5, S=5, A=3, K=1), sd.Slater(0.5)
+    >>> drift = sd.Budgets(P=1.0, r=1.0, g=1.0, star=1.0)
+    >>> found = sd.theory.rate(sizes, gap, drift, quantity="regret")
+    >>> found.exponent, found.formula
+    (0.6666666666666666, 'γ^(-1) S^(2/3) A^(1/3) H^(5/2) M^(2/3) (B_Δ + B_*)^(1/3)')
+    """
 
     value: float
     exponent: float
@@ -40,7 +50,16 @@ def rate(
     dimensions: Dimensions | None = None,
     rho: float = 0.5,
 ) -> Rate:
-    """The Õ expression of Theorem 1, 2, 3 or 4 (Table 1) without constants and logarithms."""
+    """The Õ expression of Theorem 1, 2, 3 or 4 (Table 1) without constants and logarithms.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> sizes, gap = sd.Sizes(M=100_000, H=5, S=5, A=3, K=1), sd.Slater(0.5)
+    >>> drift = sd.Budgets(P=1.0, r=1.0, g=1.0, star=1.0)
+    >>> sd.theory.rate(sizes, gap, drift, quantity="violation").exponent
+    0.6666666666666666
+    """
     check_problem(sizes, knowledge, budgets, dimensions)
     _check.choice("quantity", quantity, QUANTITIES)
     _check_rho(rho)
@@ -85,6 +104,14 @@ def crossover(
     theorem's printed ones, in either form; L and W are clipped to [1, M] and not rounded. M is
     doubled until the bound is non-vacuous and then found by bisection, to one episode or nine
     digits.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> sizes, gap = sd.Sizes(M=100_000, H=5, S=5, A=3, K=1), sd.Slater(0.5)
+    >>> drift = sd.Budgets(P=1.0, r=1.0, g=1.0, star=1.0)
+    >>> f"{sd.theory.crossover(sizes, gap, drift, quantity='regret'):.2g}"  # episodes
+    '6.3e+08'
     """
     check_problem(sizes, knowledge, budgets, dimensions)
     _check.choice("quantity", quantity, QUANTITIES)

@@ -48,7 +48,14 @@ ARRAYS = {
 
 
 def is_file(source: str) -> bool:
-    """Whether a problem is a file and not a name."""
+    """Whether a problem is a file and not a name.
+
+    Examples
+    --------
+    >>> from safedrift.worldfiles import is_file
+    >>> is_file("my_world.yaml"), is_file("maze")
+    (True, False)
+    """
     return source.lower().endswith((".npz", ".py", *YAML)) or ".py:" in source
 
 
@@ -59,6 +66,30 @@ def load(source: str, episodes: int | None = None) -> DriftingWorld | GymnasiumW
     ----------
     episodes
         M, if the file does not fix it; None uses the number in the file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from safedrift.worldfiles import load
+    >>> text = '''
+    ... horizon: 3
+    ... states: [idle, busy]
+    ... actions: [wait, work]
+    ... start: idle
+    ... episodes: 10
+    ... scenarios:
+    ...   only:
+    ...     transitions: {idle: {wait: idle, work: busy}, busy: idle}
+    ...     rewards: {idle: 0, busy: 1}
+    ...     utilities: {idle: 1, busy: 0}
+    ... thresholds: 2
+    ... '''
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "my_world.yaml"
+    ...     _ = file.write_text(text)
+    ...     print(load(str(file)))
+    DriftingCMDP(M=10, H=3, S=2, A=2, K=1, scenarios=1)
     """
     path = Path(source)
     world: DriftingWorld | GymnasiumWorld

@@ -75,6 +75,14 @@ def theorem1(
 
     `W` and `lam` replace the theorem's, with all that is computed from them. Mode "practical" does
     not use the local budgets.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> sizes, features = sd.Sizes(M=1000, H=5, S=20, A=3, K=1), sd.learners.Dimensions(4, 3)
+    >>> used = sd.theorem1(sizes, features, sd.LocalBudgets(), None, mode="practical")
+    >>> used.source, used.dual.chi
+    ('Theorem 1', inf)
     """
     check_common(sizes, mode, p, noisy)
     M, H, K = sizes.known_M(), sizes.H, sizes.K
@@ -113,6 +121,14 @@ def theorem2(
     """Theorem 2: linear-kernel CMDP, known Slater gap; ξ = 0, χ = 2H/γ, LV = 0.
 
     `W` and `lam` replace the theorem's, with all that is computed from them.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> sizes, features = sd.Sizes(M=1000, H=5, S=20, A=3, K=1), sd.learners.Dimensions(4, 3)
+    >>> used = sd.theorem2(sizes, features, sd.Slater(0.5), None, mode="practical")
+    >>> used.source, used.dual.chi  # 2 H / γ
+    ('Theorem 2', 20.0)
     """
     check_common(sizes, mode, p, noisy)
     check_gap(knowledge, sizes.H)

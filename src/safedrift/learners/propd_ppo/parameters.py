@@ -60,7 +60,18 @@ SMALLEST_P = 1e-100  # S A W / p and the like must stay in the range of floats
 
 @dataclass(frozen=True)
 class Parameters:
-    """The three parts, where they came from, what was changed by hand, what is vacuous in them."""
+    """The three parts, where they came from, what was changed by hand, what is vacuous in them.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> world = sd.problems.make("stationary", episodes=50)
+    >>> used = sd.PROPDPPO.for_problem(world, sd.Slater(gamma=0.2), eta=0.1).parameters
+    >>> used.source, used.mode, used.overrides
+    ('Theorem 4', 'practical', {'eta': 0.1})
+    >>> used.dual.eta
+    0.1
+    """
 
     improvement: MirrorStep
     dual: DualStep

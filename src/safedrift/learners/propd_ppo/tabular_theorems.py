@@ -54,6 +54,14 @@ def theorem3(
     """Theorem 3: tabular CMDP, known local budgets; ξ > 0, χ = ∞, LV > 0.
 
     `W` and `lam` replace the theorem's, with all that is computed from them.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> sizes = sd.Sizes(M=1000, H=5, S=5, A=3, K=1)
+    >>> used = sd.theorem3(sizes, sd.LocalBudgets(), None, mode="practical")
+    >>> used.source, used.dual.chi
+    ('Theorem 3', inf)
     """
     check_common(sizes, mode, p, noisy)
     _, H, S, A, K = sizes
@@ -106,6 +114,14 @@ def theorem4(
     """Theorem 4: tabular CMDP, known Slater gap; ξ = 0, χ = 2H/γ, LV = 0.
 
     `W` and `lam` replace the theorem's, with all that is computed from them.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> sizes = sd.Sizes(M=1000, H=5, S=5, A=3, K=1)
+    >>> used = sd.theorem4(sizes, sd.Slater(0.5), None, mode="practical")
+    >>> used.source, used.dual.chi  # 2 H / γ
+    ('Theorem 4', 20.0)
     """
     check_common(sizes, mode, p, noisy)
     check_gap(knowledge, sizes.H)

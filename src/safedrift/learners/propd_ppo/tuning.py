@@ -53,6 +53,13 @@ def tune(
         Any of alpha, L, eta, xi, chi, lagged, dual_signal, W, lam, and bonus_scale (a factor on the
         bonus); where nothing is told, of alpha, tau, eta, proportional, chi, rounds, dual_signal,
         lam and bonus_scale. They are recorded.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> sizes = sd.Sizes(M=1000, H=5, S=5, A=3, K=1)
+    >>> sd.learners.tune(sizes, sd.Slater(0.5)).source
+    'Theorem 4'
     """
     _check.choice("mode", mode, MODES)
     overrides = {} if overrides is None else dict(_check.kind("overrides", overrides, dict))
