@@ -27,7 +27,7 @@ _WORDS = (
     (0.1, "came close to the optimum"),
     (0.35, "came most of the way to the optimum"),
     (0.7, "came part of the way to the optimum"),
-    (1.0, "was little better than the uniform policy"),
+    (0.98, "was little better than the uniform policy"),
     (math.inf, "was no better than the uniform policy"),
 )
 WORSE = 1.1  # a last tenth is called worse if its score exceeds the whole run's by this factor ...
