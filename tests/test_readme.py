@@ -162,6 +162,16 @@ def test_python_of_the_linear_guide_runs(tmp_path, monkeypatch):
     exec("\n".join(blocks), {})
 
 
+def test_python_of_the_page_on_many_runs_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / "many-runs.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) == 2
+    exec("\n".join(blocks).replace("2000", "200").replace("seeds=20", "seeds=3"), {})
+    assert "alpha = 0.3: dynamic regret" in capsys.readouterr().out
+    assert (tmp_path / "many.parquet").is_file()
+
+
 def test_python_of_the_deploying_guide_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")

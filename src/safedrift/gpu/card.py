@@ -51,7 +51,7 @@ class Card:
         device = self.cupy.cuda.Device()
         properties = self.cupy.cuda.runtime.getDeviceProperties(device.id)
         self.name = properties["name"].decode()
-        self.shared = int(device.attributes["MaxSharedMemoryPerBlockOptin"])
+        self.shared = int(properties["sharedMemPerBlockOptin"])
 
     def room(self) -> int:
         """Half of what is free."""
