@@ -222,7 +222,8 @@ def options_table(options: dict[str, Any], build: Any) -> str:
         f"| `{key}` | `{value!r}` | {meanings.get(key, '')} |" for key, value in options.items()
     ]
     if not meanings:
-        return "\n".join(["| option | default |", "|---|---|", *(x[:-4] + " |" for x in rows)])
+        rows = [row.removesuffix("  |") for row in rows]
+        return "\n".join(["| option | default |", "|---|---|", *rows])
     return "\n".join(["| option | default | meaning |", "|---|---|---|", *rows])
 
 
