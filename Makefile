@@ -30,7 +30,7 @@ check: .venv/ready  ## ruff and mypy only, fixing what ruff can fix
 
 docs: .venv/docs  ## the site in docs/_build/html; a warning or a broken link inside it is an error
 	$(BIN)/python notebooks/write.py
-	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	$(BIN)/sphinx-build -W --keep-going -q -b html -d docs/_build/doctrees docs docs/_build/html
 	@echo 'Open docs/_build/html/index.html'
 
 docs-test: .venv/ready  ## links of the pages, names in the paper map, and all code in README and docs

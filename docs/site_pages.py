@@ -53,6 +53,8 @@ ROOMS = {
     "Theory": ("safedrift.theory",),
 }
 
+ROOT_PAGES = ("CHANGELOG", "CONTRIBUTING", "SECURITY", "SUPPORT")  # of the repository
+
 
 def public_names() -> dict[str, dict[str, Any]]:
     """Return title of a page -> {public path of a name: what it is}, every name once."""
@@ -105,7 +107,7 @@ def pages(docs: Path) -> dict[str, str]:
         found[f"generated/reference/{slug(title)}.md"] = room_page(title, names)
         for path, value in names.items():
             found[f"generated/reference/{path}.md"] = name_page(path, value)
-    for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY", "SUPPORT"):
+    for name in ROOT_PAGES:
         text = (docs.parent / f"{name}.md").read_text(encoding="utf-8")
         found[f"generated/{name.lower()}.md"] = repository_page(text)
     return found
@@ -122,7 +124,8 @@ def world_page(name: str, docs: Path) -> str:
         title, _, body = section.partition("\n")
         if body.strip():
             lines += [f"## {title.strip()}", markdown(inspect.cleandoc(body))]
-    lines += ["## Options", options_table(sd.problems.options(name))]
+    build = sd.problems.PROBLEMS[name].build
+    lines += ["## Options", options_table(sd.problems.options(name), build)]
     lines += [
         "## Try it",
         "```python\nimport safedrift as sd\n\n"
@@ -149,8 +152,8 @@ def learner_page(name: str, docs: Path) -> str:
     lines = [f"# {name}", markdown(summary)]
     if row:
         lines.append(relative("In one line: " + row[1].replace(" | ", "; ") + "."))
-    lines += [markdown(rest), "## Options", options_table(sd.learners.options(name))]
-    lines += [parameters(sd.learners.LEARNERS[name].build)]
+    build = sd.learners.LEARNERS[name].build
+    lines += [markdown(rest), "## Options", options_table(sd.learners.options(name), build)]
     world = "blend" if linear else "maze"
     lines += [
         "## Try it",
@@ -171,11 +174,16 @@ def room_page(title: str, names: dict[str, Any]) -> str:
     lines = [f"# {title}"]
     if isinstance(first, ModuleType):
         lines.append(markdown(inspect.getdoc(first) or ""))
-    rows = [f"| [`{path}`]({path}.md) | {first_sentence(path, names[path])} |" for path in names]
+    rows = [f"| {_link(path)} | {first_sentence(path, names[path])} |" for path in names]
     lines.append("\n".join(["| name | what it is |", "|---|---|", *rows]))
-    entries = "\n".join(names)
+    entries = "\n".join(f"{path.rpartition('.')[2]} <{path}>" for path in names)
     lines.append(f"```{{toctree}}\n:hidden:\n\n{entries}\n```")
     return "\n\n".join(line for line in lines if line) + "\n"
+
+
+def _link(path: str) -> str:
+    short = "sd." + path.removeprefix("safedrift.")
+    return f"[`{short}`]({path}.md)"
 
 
 def name_page(path: str, value: Any) -> str:
@@ -205,23 +213,30 @@ def first_sentence(path: str, value: Any) -> str:
     return markdown(text).replace("|", "\\|")
 
 
-def options_table(options: dict[str, Any]) -> str:
-    """Return options and their defaults as a table."""
+def options_table(options: dict[str, Any], build: Any) -> str:
+    """Return options, their defaults and what the docstring of `build` says of them."""
     if not options:
         return "None."
-    rows = [f"| `{name}` | `{value!r}` |" for name, value in options.items()]
-    return "\n".join(["| option | default |", "|---|---|", *rows])
+    meanings = parameters(build)
+    rows = [
+        f"| `{key}` | `{value!r}` | {meanings.get(key, '')} |" for key, value in options.items()
+    ]
+    if not meanings:
+        rows = [row.removesuffix("  |") for row in rows]
+        return "\n".join(["| option | default |", "|---|---|", *rows])
+    return "\n".join(["| option | default | meaning |", "|---|---|---|", *rows])
 
 
-def parameters(build: Any) -> str:
-    """Return the parameters of a docstring in numpydoc's form as a Markdown list."""
-    body = re.search(r"Parameters\n-+\n(.*?)(?=\n\w+\n-+\n|\Z)", inspect.getdoc(build) or "", re.S)
-    if not body:
-        return ""
-    entries = re.findall(r"^(\S.*)\n((?:(?: {4}.*)?\n?)+)", body[1], re.M)
-    return "\n".join(
-        f"- `{name}`: {markdown(' '.join(text.split()))}" for name, text in entries if text.strip()
-    )
+def parameters(function: Any) -> dict[str, str]:
+    """Return name -> description of the parameters in a docstring of numpydoc's form."""
+    text = inspect.getdoc(function) or ""
+    body = re.search(r"Parameters\n-+\n(.*?)(?=\n\n\w+\n-+\n|\Z)", text, re.S)
+    entries = re.findall(r"^(\S.*)\n((?:(?: {4}.*)?(?:\n|\Z))+)", body[1] if body else "", re.M)
+    return {
+        name.strip(): markdown(" ".join(words.split())).replace("|", "\\|")
+        for names, words in entries
+        for name in names.partition(" : ")[0].split(",")
+    }
 
 
 def markdown(text: str) -> str:
@@ -240,6 +255,8 @@ def relative(text: str) -> str:
 def repository_page(text: str) -> str:
     """Return a page of the repository's root with its links as seen from docs/generated/."""
     text = re.sub(r"\]\(docs/", "](../", text)
+    for name in ROOT_PAGES:
+        text = text.replace(f"]({name}.md)", f"](../generated/{name.lower()}.md)")
     return re.sub(r"\]\((?!https?://|#|\.\./)", "](../../", text)
 
 
@@ -250,7 +267,8 @@ def add_navigation(app: Any, docname: str, source: list[str]) -> None:
     """Add hidden tables of contents to the pages that have children."""
     text = source[0]
     if docname == "index":
-        text += "".join(_toctree(pages, title) for title, pages in sections(text).items())
+        for caption, pages in sections(text).items():
+            text += _toctree([f"{title} <{page}>" for page, title in pages.items()], caption)
     elif docname == "problems":
         text = re.sub(r"^## (\w+)\n\n!", r"## [\1](generated/worlds/\1.md)\n\n!", text, flags=re.M)
         text += _toctree([f"generated/worlds/{name}" for name in sd.problems.PROBLEMS])
@@ -260,19 +278,24 @@ def add_navigation(app: Any, docname: str, source: list[str]) -> None:
         text += _toctree([f"generated/learners/{name}" for name in sd.learners.LEARNERS])
     elif docname == "reference":
         text += _toctree([f"generated/reference/{slug(title)}" for title in ROOMS])
-    for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY", "SUPPORT"):
+    for name in ROOT_PAGES:
         text = text.replace(f"](../{name}.md)", f"](generated/{name.lower()}.md)")
-    source[0] = text
+    source[0] = titled(text)
 
 
-def sections(index: str) -> dict[str, list[str]]:
-    """Return heading -> pages linked in the list below it, of index.md."""
-    found: dict[str, list[str]] = {}
+def titled(text: str) -> str:
+    """Let links whose words are the name of a page show the page's title instead."""
+    return re.sub(r"\[(?:docs/)?([\w-]+\.md)\]\(((?:\.\./)*\1(?:#[\w-]+)?)\)", r"[](\2)", text)
+
+
+def sections(index: str) -> dict[str, dict[str, str]]:
+    """Return heading -> {page: title} of the list below it in index.md."""
+    found: dict[str, dict[str, str]] = {}
     for part in re.split(r"^## ", index, flags=re.M)[1:]:
         title, _, body = part.partition("\n")
-        links = re.findall(r"^- \[.*?\]\((\S+?)\.md\)", body, re.M)
+        links = re.findall(r"^- \[(.*?)\]\((\S+?)\.md\)", body, re.M)
         if links:
-            found[title] = [_on_the_site(link) for link in links]
+            found[title] = {_on_the_site(link): words for words, link in links}
     return found
 
 
@@ -317,8 +340,13 @@ def shapes_are_text(
         m[1]: m[2] for x in lines if (m := re.match(r":(?:var)?type ([^:]+): (.*)", x.strip()))
     }
     kept = [line for line in lines if not re.match(r":(?:var)?type [^:]+:", line.strip())]
-    for i, line in enumerate(kept):
-        if (m := re.match(r"(\s*):(ivar|param) ([^:]+):(.*)", line)) and m[3] in types:
-            text = ". ".join(x for x in (types[m[3]].rstrip("."), m[4].strip()) if x)
-            kept[i] = f"{m[1]}:{m[2]} {m[3]}: {text}"
-    lines[:] = kept
+    lines[:] = [each for line in kept for each in _with_type(line, types)]
+
+
+def _with_type(line: str, types: dict[str, str]) -> list[str]:
+    field = re.match(r"(\s*):(ivar|param) ([^:]+):(.*)", line)
+    if field is None:
+        return [line]
+    space, kind, names, text = field.groups()
+    words = ". ".join(x for x in (types.get(names, "").rstrip("."), text.strip()) if x)
+    return [f"{space}:{kind} {name.strip()}: {words}" for name in names.split(",")]

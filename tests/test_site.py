@@ -122,3 +122,25 @@ def test_indented_formulas_of_docstrings_become_literal_blocks():
 def test_links_in_the_navigation_of_generated_pages_are_relative_to_them():
     assert SITE.relative("[a](b.md) [c](https://x)") == "[a](../../b.md) [c](https://x)"
     assert re.search(r"\]\(\.\./errata\.md\)", SITE.repository_page("[e](docs/errata.md)"))
+
+
+def test_links_that_show_the_name_of_a_page_show_its_title_on_the_site():
+    assert (
+        SITE.titled("[a.md](../a.md#x) [b](b.md) [c.md](d.md)")
+        == "[](../a.md#x) [b](b.md) [c.md](d.md)"
+    )
+
+
+def test_meanings_of_options_come_from_the_docstring():
+    def build(a=1, b=2):
+        """Return it.
+
+        Parameters
+        ----------
+        a, b
+            What they
+            mean.
+        """
+
+    table = SITE.options_table({"a": 1, "c": 3}, build)
+    assert table.splitlines()[2:] == ["| `a` | `1` | What they mean. |", "| `c` | `3` |  |"]

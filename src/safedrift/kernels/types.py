@@ -71,6 +71,22 @@ class Successors(NamedTuple):
     """Transitions as successor lists, rows in the order (step, state, action).
 
     Row i = (h*S + s)*A + a holds entries offsets[i] .. offsets[i+1].
+
+    Examples
+    --------
+    One step, two states, one action: stay in 0, or leave 1 for either state.
+
+    >>> import numpy as np
+    >>> import safedrift as sd
+    >>> lists = sd.Successors(
+    ...     offsets=np.array([0, 1, 3]),
+    ...     states=np.array([0, 0, 1]),
+    ...     probabilities=np.array([1.0, 0.5, 0.5]),
+    ... )
+    >>> zeros = np.zeros((1, 2, 1))
+    >>> world = sd.TabularCMDP(lists, zeros, zeros[None], [1e-9], [1.0, 0.0])
+    >>> world.dense_transitions()[0, :, 0].tolist()
+    [[1.0, 0.0], [0.5, 0.5]]
     """
 
     offsets: NDArray[np.int64]  # (H*S*A + 1,)

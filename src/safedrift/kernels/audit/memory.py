@@ -78,7 +78,26 @@ class AuditedLinear(NamedTuple):
 
 
 class Transcript(NamedTuple):
-    """What a learner did in B consecutive episodes."""
+    """What a learner did in B consecutive episodes.
+
+    Examples
+    --------
+    The shapes of two episodes with H = 3, S = 2, A = 2 and one constraint (C = 2 estimates):
+
+    >>> import numpy as np
+    >>> from safedrift.theory import Transcript
+    >>> seen = Transcript(
+    ...     policies=np.full((2, 3, 2, 2), 0.5),
+    ...     q=np.zeros((2, 2, 3, 2, 2)),
+    ...     v_start=np.zeros((2, 2)),
+    ...     mu=np.zeros((2, 1)),
+    ...     states=np.zeros((2, 3), int),
+    ...     actions=np.zeros((2, 3), int),
+    ...     values=np.zeros((2, 2, 3)),
+    ... )
+    >>> len(seen.policies)  # episodes
+    2
+    """
 
     policies: FloatArray  # (B, H, S, A)
     q: FloatArray  # (B, C, H, S, A) reward, K utilities, and K without bonus if the dual uses those
