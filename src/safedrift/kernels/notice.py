@@ -20,7 +20,7 @@ TEXT = "safedrift: compiling, first time only"
 _KERNELS = __name__.rpartition(".")[0]
 
 
-class _Notice(event.Listener):  # type: ignore[misc]
+class _Notice(event.Listener):
     """Starts a timer with the outermost compilation, and stops it with that."""
 
     def __init__(self) -> None:
