@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from html import unescape
+
 import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
@@ -22,13 +25,15 @@ def drawn(run, monkeypatch, folder):
 
 def test_lines_and_labels_are_those_of_the_page(tmp_path, monkeypatch):
     run = make_run(K=2)
+    mu = np.where(np.arange(60) < 15, 0.25, 0)[:, None] * [1, 1]
+    run = replace(run, truth=replace(run.truth, optimal_mu=mu))
     for title, figure in drawn(run, monkeypatch, tmp_path).items():
         assert isinstance(figure, Figure)
         (plot,) = (plot for plot in plots.all_plots(run) if plot.title == title)
         lines = [trace for trace in plot.figure.data if trace.mode == "lines"]
         shown = [x for ax in figure.axes for x in ax.lines if x.get_label() != "_child0"]
         for trace in lines:
-            (line,) = (x for x in shown if x.get_label() == trace.name)
+            (line,) = (x for x in shown if x.get_label() == unescape(trace.name))
             np.testing.assert_array_equal(line.get_ydata(), trace.y)
             assert line.get_color() == trace.line.color
         assert figure.axes[-1].get_xlabel() == "episode"

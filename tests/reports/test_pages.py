@@ -236,6 +236,11 @@ def test_the_optimum_is_said_to_be_at_the_threshold_where_its_price_is_positive(
     some = replace(run, truth=replace(run.truth, optimal_mu=mu))
     captions = {plot.title: plot.caption for plot in plots.all_plots(some)}
     assert "at the threshold in 25% of the episodes" in captions[TITLES[1]]
+    lines = {line.name: line for line in figures(some)[TITLES[1]].data}
+    best = lines["best safe policy, where μ* &gt; 0"]
+    np.testing.assert_array_equal(best.y, np.where(mu > 0, 1, np.nan)[:, 0])
+    never = replace(run, truth=replace(run.truth, optimal_mu=0 * mu))
+    assert not any("best" in line.name for line in figures(never)[TITLES[1]].data)
 
 
 def test_restarts_between_measured_episodes_are_drawn():

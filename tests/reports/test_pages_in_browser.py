@@ -25,12 +25,8 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-LOOKS = {
-    "light": {"color_scheme": "light", "viewport": {"width": 1200, "height": 900}},
-    "dark": {"color_scheme": "dark", "viewport": {"width": 1200, "height": 900}},
-    "phone": {"color_scheme": "light", "viewport": {"width": 390, "height": 800}},
-}
-# Background of the page, and the colour of the text in the first figure.
+DESKTOP, PHONE = {"width": 1200, "height": 900}, {"width": 390, "height": 800}
+# Background of the page, and the colour of the text of its figures.
 COLOURS = {"light": ("rgb(255, 255, 255)", "rgb(34, 34, 34)"),
            "dark": ("rgb(20, 23, 26)", "rgb(232, 232, 232)")}  # fmt: skip
 
@@ -61,9 +57,9 @@ def pages(tmp_path_factory):
 class Tab:
     """A page that must not complain, or ask for anything but itself."""
 
-    def __init__(self, chromium, path, look):
+    def __init__(self, chromium, path, scheme="light", viewport=DESKTOP):
         self.complaints = []
-        self.page = chromium.new_page(**LOOKS[look])
+        self.page = chromium.new_page(color_scheme=scheme, viewport=viewport)
         told = self.complaints.append
         self.page.on("console", lambda message: told(f"{message.type}: {message.text}"))
         self.page.on("pageerror", lambda error: told(str(error)))
@@ -88,51 +84,58 @@ class Tab:
             self.page.wait_for_timeout(50)
         raise AssertionError(f"never true: {script}")
 
-    def style(self, selector, name):
-        script = "([s, n]) => getComputedStyle(document.querySelector(s))[n]"
-        return self.page.evaluate(script, [selector, name])
+    def is_drawn_in(self, scheme):
+        """Wait until page and figures have the colours of a scheme."""
+        page, text = COLOURS[scheme]
+        self.wait_until(f"getComputedStyle(document.body).backgroundColor === '{page}'")
+        script = (
+            "[...document.querySelectorAll('.plot .xtitle')].map(x => getComputedStyle(x).fill)"
+        )
+        self.wait_until(f"{script}.every(colour => colour === '{text}')")
+        assert len(self.page.evaluate(script)) >= 3
+
+    def fits(self):
+        """Whether nothing is wider than the window."""
+        return self.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-@pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize("name", ["run", "comparison", "demo", "hostile"])
-def test_every_page_is_drawn_without_a_complaint(chromium, pages, name, look):
-    with Tab(chromium, pages / f"{name}.html", look) as tab:
-        plots = tab.page.locator(".plot").count()
-        assert plots >= 3
-        assert tab.page.locator(".plot .xaxislayer-above text, .plot .xtick text").count() >= plots
-        assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        if look in COLOURS:
-            assert tab.style("body", "backgroundColor") == COLOURS[look][0]
-            assert tab.style(".plot .xtitle", "fill") == COLOURS[look][1]
-
-
-def test_colours_follow_the_scheme_and_printing_is_light(chromium, pages):
-    light, dark = (
-        f"getComputedStyle(document.querySelector('.plot .xtitle')).fill === '{COLOURS[look][1]}'"
-        for look in ("light", "dark")
-    )
-    with Tab(chromium, pages / "run.html", "dark") as tab:
-        tab.wait_until(dark)
+def test_every_page_is_drawn_without_a_complaint(chromium, pages, name):
+    """Opened on a dark phone, then light, then on a desk, then dark again."""
+    with Tab(chromium, pages / f"{name}.html", "dark", PHONE) as tab:
+        count = tab.page.locator(".plot").count()
+        assert count >= 3
+        assert tab.page.locator(".plot .xtick text").count() >= count
+        tab.is_drawn_in("dark")
+        assert tab.fits()
         tab.page.emulate_media(color_scheme="light")
-        tab.wait_until(light)
+        tab.is_drawn_in("light")
+        assert tab.fits()
+        tab.page.set_viewport_size(DESKTOP)
+        tab.wait_until("plots.every(plot => plot._fullLayout.width > 900)")
+        tab.is_drawn_in("light")
         tab.page.emulate_media(color_scheme="dark")
-        tab.wait_until(dark)
+        tab.is_drawn_in("dark")
+        assert tab.fits()
+
+
+def test_pages_are_printed_in_light_colours_on_paper(chromium, pages):
+    with Tab(chromium, pages / "run.html", "dark") as tab:
+        tab.is_drawn_in("dark")
+        tab.page.emulate_media(media="print")
         tab.page.evaluate("dispatchEvent(new Event('beforeprint'))")
-        tab.wait_until(light)
+        tab.is_drawn_in("light")
         assert set(tab.page.evaluate("plots.map(plot => plot._fullLayout.width)")) == {680}
+        tab.page.emulate_media(media="screen")
         tab.page.evaluate("dispatchEvent(new Event('afterprint'))")
-        tab.wait_until(dark)
-
-
-def test_zooming_one_plot_of_a_run_zooms_all(chromium, pages):
-    with Tab(chromium, pages / "run.html", "light") as tab:
+        tab.is_drawn_in("dark")
         tab.page.evaluate("Plotly.relayout(plots[0], {'xaxis.range': [10, 20]})")
         tab.wait_until("plots.every(plot => plot.layout.xaxis.range.join() === '10,20')")
 
 
 def test_the_slider_moves_maps_and_cursor(chromium, pages):
     cells = "maps.flatMap(map => map.cells.map(cell => cell.getAttribute('fill-opacity')))"
-    with Tab(chromium, pages / "demo.html", "light") as tab:
+    with Tab(chromium, pages / "demo.html") as tab:
         seen = []
         for frame, episode in ((0, 0), (6, 59)):
             tab.page.locator("#frame").fill(str(frame))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,7 @@ def _draw_trace(ax: Any, trace: Any) -> None:
         color=line.color,
         ls=_DASHES.get(line.dash, "-"),
         alpha=trace.opacity,
-        label=trace.name,
+        label=unescape(trace.name),
         drawstyle="steps-pre" if line.shape == "vh" else "default",
         rasterized=len(trace.x) > 5000,
     )
@@ -138,7 +139,7 @@ def _draw_markers(ax: Any, trace: Any) -> None:
         ms=(mark.size or 6) / 2.4,
         alpha=trace.opacity,
         capsize=2,
-        label=trace.name if trace.showlegend is not False else None,
+        label=unescape(trace.name or "") if trace.showlegend is not False else None,
     )
 
 
@@ -156,7 +157,7 @@ def _draw_mark(ax: Any, shape: dict[str, Any]) -> None:
 def _label(ax: Any, source: dict[str, Any], name: int, title: str) -> None:
     number = "" if name == 1 else str(name)
     for axis, put in ((f"xaxis{number}", ax.set_xlabel), (f"yaxis{number}", ax.set_ylabel)):
-        put(source.get(axis, {}).get("title", {}).get("text", ""))
+        put(unescape(source.get(axis, {}).get("title", {}).get("text", "")))  # Plotly has HTML
     wanted = source.get(f"xaxis{number}", {}).get("range")
     if wanted is not None:
         ax.set_xlim(*wanted)

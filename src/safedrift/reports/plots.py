@@ -81,15 +81,22 @@ def _smoothing(run: Run) -> tuple[int, str]:
 
 
 def _line(
-    run: Run, values: FloatArray, name: str, colour: str, dash: str = "solid", opacity: float = 1
+    run: Run,
+    values: FloatArray,
+    name: str,
+    colour: str,
+    dash: str = "solid",
+    opacity: float = 1,
+    width: float = 1.8,
 ) -> go.Scatter:
-    kept = downsample(values)
+    gaps = np.isnan(values)
+    kept = downsample(gaps.astype(np.float64) if gaps.any() else values)
     return go.Scatter(
         x=run.episodes[kept],
         y=values[kept],
         name=escape(name, quote=False),  # Plotly takes it as HTML
         mode="lines" if kept.size > 1 else "markers",
-        line={"color": colour, "dash": dash, "width": 1.8},
+        line={"color": colour, "dash": dash, "width": width},
         opacity=opacity,
         hovertemplate="episode %{x:,}: %{y:.4~g}",
     )
@@ -267,6 +274,7 @@ def _utility(run: Run, k: int) -> Plot:
         _line(run, utility, "learner, each episode", SKY, opacity=0.5),
         _line(run, trailing_mean(utility, window), f"learner, {label}", LEARNER),
         _line(run, sign * run.truth.baseline_utility[:, k], "uniform policy", UNIFORM, "dash"),
+        *_best_utility(run, k, sign),
         _line(run, sign * run.truth.thresholds[:, k], "threshold b", THRESHOLD, "dash"),
     ]
     caption = (
@@ -281,6 +289,15 @@ def _utility(run: Run, k: int) -> Plot:
     caption += _where_the_optimum_is(run, k)
     word = "Cost" if is_cost(run, k) else "Utility"
     return _plot(run, f"{word} and threshold{_of(run, k)}", utility_unit(run, k), caption, lines)
+
+
+def _best_utility(run: Run, k: int, sign: int) -> Iterator[go.Scatter]:
+    """Yield the utility of the best safe policies: that of the threshold where μ* > 0."""
+    binding = run.truth.optimal_mu[:, k] > ROUNDING
+    if binding.any():
+        level = np.where(binding, sign * run.truth.thresholds[:, k], np.nan)
+        name = "best safe policy" if binding.all() else "best safe policy, where μ* > 0"
+        yield _line(run, level, name, OPTIMUM, opacity=0.5, width=5)
 
 
 def _where_the_optimum_is(run: Run, k: int) -> str:

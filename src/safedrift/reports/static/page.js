@@ -5,6 +5,7 @@ const DARK = { "#222222": "#e8e8e8", "#0072B2": "#4aa3df", "#56B4E9": "#9ad4f5",
   "#009E73": "#2cc79a", "#CC79A7": "#e39cc4", "#767676": "#9aa0a6", "#D0D5DB": "#3a4148",
   "#E69F00": "#f2b632", "#7A5195": "#b08ad0", "#8C564B": "#c08a7e" };
 const scheme = matchMedia("(prefers-color-scheme: dark)");
+const narrow = matchMedia("(max-width: 640px)");
 const plots = [...document.querySelectorAll(".plot")];
 const figures = new Map(plots.map(plot =>
   [plot, JSON.parse(document.getElementById(plot.id + "-data").textContent)]));
@@ -22,7 +23,7 @@ function draw(plot) {
   const figure = coloured(figures.get(plot), dark);
   const line = dark ? "#2c3238" : "#e4e7ea", text = dark ? "#e8e8e8" : "#222222";
   const axis = { gridcolor: line, zerolinecolor: line, linecolor: line, automargin: true };
-  const phone = !printing && innerWidth <= 640;
+  const phone = !printing && narrow.matches;
   const layout = figure.layout;
   layout.template = { layout: { xaxis: axis, yaxis: axis, font: { color: text },
     annotationdefaults: { font: { color: text } },
@@ -61,6 +62,6 @@ function link(plot) {
 
 plots.forEach(draw);
 plots.filter(plot => figures.get(plot).linked).forEach(link);
-scheme.addEventListener("change", () => plots.forEach(draw));
+for (const media of [scheme, narrow]) media.addEventListener("change", () => plots.forEach(draw));
 addEventListener("beforeprint", () => { printing = true; plots.forEach(draw); });
 addEventListener("afterprint", () => { printing = false; plots.forEach(draw); });
