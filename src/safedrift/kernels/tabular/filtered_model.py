@@ -231,7 +231,8 @@ def list_successors(own, pooled, c, q, local, s, first, model):
     place = first
     e = own.head[c] if c >= 0 else np.int32(-1)
     while e >= 0:
-        model.place[own.edge_state[e]] = place
+        if q >= 0:
+            model.place[own.edge_state[e]] = place
         model.states[place] = local[own.edge_state[e]]
         model.edge[place], model.pooled_edge[place] = e, -1
         place += 1
@@ -246,7 +247,7 @@ def list_successors(own, pooled, c, q, local, s, first, model):
             model.edge[place], model.pooled_edge[place] = -1, e
             place += 1
         e = pooled.edge_next[e]
-    e = own.head[c] if c >= 0 else np.int32(-1)
+    e = own.head[c] if c >= 0 and q >= 0 else np.int32(-1)
     while e >= 0:
         model.place[own.edge_state[e]] = -1
         e = own.edge_next[e]
@@ -329,7 +330,7 @@ def write_row(know, plan, grid, pools, h, i, s, a, model):
     model.row[a, last] = 1.0 / spread
 
 
-@jit_part
+@jit_inline
 def add_counts(first, end, edge, pooled_edge, own, pooled, chosen, factor, p):
     """Write the sums of counts of the three chosen experts, times their factors; returns the total.
 
@@ -338,7 +339,7 @@ def add_counts(first, end, edge, pooled_edge, own, pooled, chosen, factor, p):
     own, pooled : (edges, k) counts
     chosen : (CHOSEN, 3), factor : (2, CHOSEN)
     """
-    i, j, k = np.uint64(chosen[0, 0]), np.uint64(chosen[1, 0]), np.uint64(chosen[2, 0])
+    i, j, k = np.uint32(chosen[0, 0]), np.uint32(chosen[1, 0]), np.uint32(chosen[2, 0])
     total = 0.0
     for entry in range(first, end):
         e, f = edge[entry], pooled_edge[entry]
@@ -360,7 +361,7 @@ def add_counts(first, end, edge, pooled_edge, own, pooled, chosen, factor, p):
     return total
 
 
-@jit_part
+@jit_inline
 def moments(first, end, states, reach, V, scale, p):
     """Multiply entries of p by `scale`; mean of V (S,) and of its square under them."""
     mean, square = 0.0, 0.0
@@ -385,7 +386,7 @@ def share_out(know, grid, c, q, model):
         model.factor[0, x], model.factor[1, x] = 0.0, 0.0
         if weight == 0.0:
             continue
-        k, o = int(model.chosen[0, x, 0]), int(model.chosen[0, x, 1])
+        k, o = np.uint32(model.chosen[0, x, 0]), np.uint32(model.chosen[0, x, 1])
         n, N = 0.0, 0.0
         if c >= 0:
             n = now(own.n[c, k], grid, k, float(m - own.last_move[c]))
@@ -449,7 +450,7 @@ def estimate_signal(know, grid, g, c, q, chosen):
         weight = chosen[x, 2]
         if weight == 0.0:
             break
-        k, o = int(chosen[x, 0]), int(chosen[x, 1])
+        k, o = np.uint32(chosen[x, 0]), np.uint32(chosen[x, 1])
         n, N, total_mean = 0.0, 0.0, 0.0
         if c >= 0 and grid.omega[o] < np.inf:
             n = now(own.signal[c, g, k, 0], grid, k, float(m - own.last[c]))
