@@ -29,7 +29,7 @@ MODULUS = 2**128
 WORD = 2**64 - 1
 MOST_VALUES = 4096  # (1+K) S: a thread keeps the values of two steps to itself
 MOST_CONSTRAINTS = 3
-MOST_EPISODES = 1024  # of a chunk
+MOST_EPISODES = 256  # of a chunk
 ENDLESS = 2**62
 
 
@@ -114,7 +114,7 @@ def play_batches(
         program = machine.compile(source(), definitions(shape, chosen))
         world = _world(arrays, learners[members[0]])
         settings = _settings([learners[i] for i in members])
-        everyone = np.array([(j, seed) for j in range(len(members)) for seed in range(R)])
+        everyone = np.stack(np.divmod(np.arange(len(members) * R), R), axis=1)  # learner, seed
         for part in _portions(everyone, shape, arrays, machine.room()):
             own = {
                 "setting": part[:, 0].astype(np.int32),
