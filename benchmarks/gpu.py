@@ -107,7 +107,7 @@ def in_jax(world, learner, runs):
         return v @ start
 
     def episode(state, inputs):
-        logit, n, moves, sums, mu, signal, total, key = state
+        logit, n, moves, sums, mu, signal, last, total, key = state
         m, weight, threshold = inputs
         opens, restarts = m % W == 0, m % L == 0
         n, moves, sums = (jnp.where(opens, 0.0, x) for x in (n, moves, sums))
@@ -126,7 +126,8 @@ def in_jax(world, learner, runs):
 
         after, (states, actions) = jax.lax.scan(step, draw(start, u[2 * H]), jnp.arange(H))
         following = jnp.append(states[1:], after)
-        mu = jnp.clip(mu + hyper.eta * (threshold - signal - hyper.xi * mu), 0.0, hyper.chi)
+        wanted = last if hyper.lagged else threshold
+        mu = jnp.clip(mu + hyper.eta * (wanted - signal - hyper.xi * mu), 0.0, hyper.chi)
         q, estimate = evaluate(pi, n, moves, sums)
         at = (jnp.arange(H), states, actions)
         seen = jnp.stack((rm[at], gm[at]))
@@ -138,15 +139,15 @@ def in_jax(world, learner, runs):
         n = n.at[at].add(1.0)
         moves = moves.at[(*at, following)].add(1.0)
         sums = sums.at[:, jnp.arange(H), states, actions].add(seen)
-        return (logit, n, moves, sums, mu, signal, total, key), None
+        return (logit, n, moves, sums, mu, signal, threshold, total, key), None
 
     pairs = jnp.zeros((H, S, A))
 
     def run(key):
-        state = (pairs, pairs, jnp.zeros((H, S, A, S)), jnp.zeros((2, H, S, A)), 0.0, 0.0,
+        state = (pairs, pairs, jnp.zeros((H, S, A, S)), jnp.zeros((2, H, S, A)), 0.0, 0.0, 0.0,
                  jnp.zeros(4), key)  # fmt: skip
         state, _ = jax.lax.scan(episode, state, (jnp.arange(M), jnp.array(path), b))
-        return state[6]
+        return state[7]
 
     play = jax.jit(jax.vmap(run))
     keys = jax.random.split(jax.random.PRNGKey(0), runs)
