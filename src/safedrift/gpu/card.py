@@ -55,8 +55,9 @@ class Card:
         self.shared = int(properties["sharedMemPerBlockOptin"])
 
     def room(self) -> int:
-        """Half of what is free."""
-        return int(self.cupy.cuda.runtime.memGetInfo()[0]) // 2
+        """Half of what is free, or held by CuPy for later."""
+        kept = int(self.cupy.get_default_memory_pool().free_bytes())
+        return (int(self.cupy.cuda.runtime.memGetInfo()[0]) + kept) // 2
 
     def compile(self, source: str, definitions: Mapping[str, str]) -> Any:
         """Compile with NVRTC, once, without fused multiply-add: same seed, same numbers."""

@@ -36,6 +36,7 @@ MULTIPLIER = 0x2360ED051FC65DA44385DF649FCCF645  # of PCG64
 MODULUS = 2**128
 WORD = 2**64 - 1
 MOST_VALUES = 4096  # (1+K) S: a thread keeps the values of two steps to itself
+MOST_COUNTS = 2**30  # H S² A: counts of transitions are dense
 MOST_CONSTRAINTS = 3
 MOST_EPISODES = 256  # of a chunk
 MIXING_BLOCKS = 512
@@ -69,8 +70,9 @@ def obstacle(learner: Any) -> str | None:
         return "told the initial distribution"
     if learner.sizes.K > MOST_CONSTRAINTS:
         return f"with at most {MOST_CONSTRAINTS} constraints"
-    if (1 + learner.sizes.K) * learner.sizes.S > MOST_VALUES:
-        return f"in a world with (1+K) S <= {MOST_VALUES}"
+    _, H, S, A, K = learner.sizes
+    if (1 + K) * S > MOST_VALUES or H * S * S * A > MOST_COUNTS:
+        return f"in a world with (1+K) S <= {MOST_VALUES} and H S² A <= {MOST_COUNTS}"
     return None
 
 
