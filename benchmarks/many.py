@@ -2,10 +2,10 @@
 
     python benchmarks/many.py [--cores 2] [--rounds 5] [--seeds 16]
 
-Both numbers of workers take turns, and the median of the ratios over the rounds counts. Run it where
-nothing else does: "cores given" are CPU seconds over seconds, and should be near the number of
-cores. "Compiled" is the share of CPU time in compiled code, which runs beside other threads; the
-rest does not, and limits what any number of cores can do.
+Both numbers of workers take turns, and the median of the ratios over the rounds counts. Run it
+where nothing else does: "cores given" are CPU seconds over seconds, and should be near the number
+of cores. "Compiled" is the share of CPU time in compiled code, which runs beside other threads;
+the rest does not, and limits what any number of cores can do.
 """
 
 import argparse

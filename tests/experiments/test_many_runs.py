@@ -1,5 +1,8 @@
 """Many runs in one call: the runs of `simulate`, for any number of workers."""
 
+import sys
+import threading
+
 import numpy as np
 import pytest
 
@@ -173,6 +176,26 @@ def test_an_error_in_a_thread_ends_the_call(world):
         sd.simulate_many(world, agent, 4, workers=2)
 
 
+def test_a_stopped_call_stops_its_threads(world, monkeypatch):
+    """After Ctrl-C the runs under way end with their chunk, and the others do not begin."""
+    monkeypatch.setattr("safedrift.experiments.playing._CHUNK", 10)
+    played = []
+    real = many_runs.running_sums
+    monkeypatch.setattr(many_runs, "running_sums", lambda *a: played.append(1) or real(*a))
+    agent = sd.PROPDPPO.for_problem(world, sd.Slater(0.2))
+
+    def interrupt(stage, done, total):
+        if stage == "playing":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sd.simulate_many(world, agent, 100, workers=2, progress=interrupt)
+    for thread in threading.enumerate():
+        if thread.name.startswith("ThreadPoolExecutor"):
+            thread.join()
+    assert 15 <= len(played) < 100 * 15 / 2
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -199,8 +222,6 @@ def test_devices_say_what_there_is():
 
 
 def test_without_a_gpu_there_is_one_sentence(world, monkeypatch):
-    import sys
-
     monkeypatch.setitem(sys.modules, "cupy", None)
     learner = sd.PROPDPPO.for_problem(world, sd.Slater(0.2))
     wanted = r"device must be 'cpu' on this machine; got 'gpu': CuPy is not installed \(pip"

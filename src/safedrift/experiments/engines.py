@@ -112,8 +112,10 @@ class _Threads:
             futures = {pool.submit(work, self.context, number): number for number in numbers}
             for future in as_completed(futures):
                 yield futures.pop(future), future.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)  # the context may tell them to stop
+            raise
+        pool.shutdown()
 
 
 class _Here:

@@ -51,17 +51,22 @@ class Card:
         device = self.cupy.cuda.Device()
         properties = self.cupy.cuda.runtime.getDeviceProperties(device.id)
         self.name = properties["name"].decode()
+        self._programs: dict[tuple[tuple[str, str], ...], Any] = {}
         self.shared = int(properties["sharedMemPerBlockOptin"])
 
     def room(self) -> int:
-        """Half of what is free."""
-        return int(self.cupy.cuda.runtime.memGetInfo()[0]) // 2
+        """Half of what is free, or held by CuPy for later."""
+        kept = int(self.cupy.get_default_memory_pool().free_bytes())
+        return (int(self.cupy.cuda.runtime.memGetInfo()[0]) + kept) // 2
 
     def compile(self, source: str, definitions: Mapping[str, str]) -> Any:
-        """Compile with NVRTC, without fused multiply-add: same seed, same numbers."""
-        options = ["-std=c++14", "--fmad=false"]
-        options += [f"-D{name}={value}" for name, value in definitions.items()]
-        return self.cupy.RawModule(code=source, options=tuple(options), backend="nvrtc")
+        """Compile with NVRTC, once, without fused multiply-add: same seed, same numbers."""
+        key = tuple(sorted(definitions.items()))
+        if key not in self._programs:
+            options = ["-std=c++14", "--fmad=false"]
+            options += [f"-D{name}={value}" for name, value in definitions.items()]
+            self._programs[key] = self.cupy.RawModule(code=source, options=tuple(options))
+        return self._programs[key]
 
     def put(self, array: NDArray[Any]) -> Any:
         """Return a copy of an array on the card."""

@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 
 from safedrift._check import FloatArray, IntArray
 from safedrift.gpu.card import Machine
-from safedrift.gpu.program import Layout, Shape, definitions, layout_for, source, task_fields
+from safedrift.gpu.program import (
+    THREADS,
+    Layout,
+    Shape,
+    definitions,
+    layout_for,
+    source,
+    task_fields,
+)
 from safedrift.kernels.tabular.memory import BERNSTEIN_BONUS, Hyperparameters
 from safedrift.kernels.types import TableArrays
 from safedrift.learners.forgetting import Never, Periodic
@@ -28,8 +36,10 @@ MULTIPLIER = 0x2360ED051FC65DA44385DF649FCCF645  # of PCG64
 MODULUS = 2**128
 WORD = 2**64 - 1
 MOST_VALUES = 4096  # (1+K) S: a thread keeps the values of two steps to itself
+MOST_COUNTS = 2**30  # H S² A: counts of transitions are dense
 MOST_CONSTRAINTS = 3
-MOST_EPISODES = 1024  # of a chunk
+MOST_EPISODES = 256  # of a chunk
+MIXING_BLOCKS = 512
 ENDLESS = 2**62
 
 
@@ -60,8 +70,9 @@ def obstacle(learner: Any) -> str | None:
         return "told the initial distribution"
     if learner.sizes.K > MOST_CONSTRAINTS:
         return f"with at most {MOST_CONSTRAINTS} constraints"
-    if (1 + learner.sizes.K) * learner.sizes.S > MOST_VALUES:
-        return f"in a world with (1+K) S <= {MOST_VALUES}"
+    _, H, S, A, K = learner.sizes
+    if (1 + K) * S > MOST_VALUES or H * S * S * A > MOST_COUNTS:
+        return f"in a world with (1+K) S <= {MOST_VALUES} and H S² A <= {MOST_COUNTS}"
     return None
 
 
@@ -114,7 +125,7 @@ def play_batches(
         program = machine.compile(source(), definitions(shape, chosen))
         world = _world(arrays, learners[members[0]])
         settings = _settings([learners[i] for i in members])
-        everyone = np.array([(j, seed) for j in range(len(members)) for seed in range(R)])
+        everyone = np.stack(np.divmod(np.arange(len(members) * R), R), axis=1)  # learner, seed
         for part in _portions(everyone, shape, arrays, machine.room()):
             own = {
                 "setting": part[:, 0].astype(np.int32),
@@ -238,44 +249,50 @@ def _play(
     log: bool,
 ) -> tuple[FloatArray, list[dict[str, NDArray[Any]]]]:
     """Play all episodes with the runs of a task; returns sums, and logs of chunks."""
-    R, M, K = int(task.held["setting"].size), task.words["M"], shape.K
-    pairs = shape.H * shape.S * shape.A
-    world = task.words["entries"] + (1 + K) * pairs
-    width, recorded = 2 + 2 * K, measured.recorded.size
-    task.words |= {"runs": R, "recorded": recorded}
-    for name, size in (("memory", R * shape.state_bytes // 8), ("sums", R * width),
-                       ("found", R * recorded * width)):  # fmt: skip
-        task.hold(name, machine.zeros(size, np.float64))
-    most = machine.room() // (2 * 8 * (pairs * R + world + (1 + K) * R))
-    B = max(1, min(MOST_EPISODES, most, M))
-    for name, size in (("policies", B * pairs * R), ("values", B * (1 + K) * R),
-                       ("mixed_P", B * task.words["entries"]),
-                       ("mixed_signals", B * (1 + K) * pairs)):  # fmt: skip
-        task.hold(name, machine.zeros(size, np.float64))
+    R, M = int(task.held["setting"].size), task.words["M"]
+    B = _make_room(machine, task, shape, R, measured.recorded.size)
     shared = layout.runs * shape.state_bytes if layout.in_shared else 0
     groups, threads = (-(-R // layout.runs), 1), layout.lanes * layout.runs
     machine.launch(program, "begin", task.there(), groups, threads, 0)
     logs: list[dict[str, NDArray[Any]]] = []
     for first in range(0, M, B):
-        B = min(B, M - first)
-        rows = _rows(measured, first, B)
-        task.set(rows | {"first": first, "episodes": B})
+        size = min(B, M - first)
+        task.set(_rows(measured, first, size) | {"first": first, "episodes": size})
         if log:
-            _make_room_for_log(machine, task, shape, R, B)
+            _make_room_for_log(machine, task, shape, R, size)
         there = task.there()
         machine.launch(program, "play", there, groups, threads, shared)
-        if rows["rows"]:
-            n, each = rows["rows"], (-(-R // 128), 1)
-            machine.launch(
-                program, "mix_worlds", there, (min(1024, -(-n * world // 128)), 1), 128, 0
-            )
-            machine.launch(program, "evaluate_policies", there, (each[0], min(n, 65535)), 128, 0)
-            machine.launch(program, "accumulate_sums", there, each, 128, 0)
+        _measure(machine, program, task, there)
         if log:
-            logs.append(_log(machine, task, R, B))
-        progress(R * B)
-    found = machine.get(task.held["found"]).reshape(R, recorded, width)
-    return found, logs
+            logs.append(_log(machine, task, R, size))
+        progress(R * size)
+    found = machine.get(task.held["found"])
+    return found.reshape(R, measured.recorded.size, 2 + 2 * shape.K), logs
+
+
+def _make_room(machine: Machine, task: _Task, shape: Shape, R: int, recorded: int) -> int:
+    """Make room for R runs and for a chunk of episodes; returns how many it has."""
+    pairs, entries, K = shape.H * shape.S * shape.A, task.words["entries"], shape.K
+    task.words |= {"runs": R, "recorded": recorded}
+    each = {"memory": R * shape.state_bytes // 8, "sums": R * (2 + 2 * K),
+            "found": R * recorded * (2 + 2 * K)}  # fmt: skip
+    episode = {"policies": pairs * R, "values": (1 + K) * R, "mixed_P": entries,
+               "mixed_signals": (1 + K) * pairs}  # fmt: skip
+    most = machine.room() // (2 * 8 * sum(episode.values()))
+    B = max(1, min(MOST_EPISODES, most, task.words["M"]))
+    for name, size in (each | {name: B * size for name, size in episode.items()}).items():
+        task.hold(name, machine.zeros(size, np.float64))
+    return B
+
+
+def _measure(machine: Machine, program: Any, task: _Task, there: Any) -> None:
+    """Exact values of the policies just written, added to the sums."""
+    rows, blocks = task.words["rows"], -(-task.words["runs"] // THREADS)
+    if rows == 0:
+        return
+    machine.launch(program, "mix_worlds", there, (MIXING_BLOCKS, 1), THREADS, 0)
+    machine.launch(program, "evaluate_policies", there, (blocks, rows), THREADS, 0)
+    machine.launch(program, "accumulate_sums", there, (blocks, 1), THREADS, 0)
 
 
 def _rows(measured: Measured, first: int, B: int) -> dict[str, Any]:
