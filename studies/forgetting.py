@@ -154,9 +154,10 @@ def ablate(arguments):
     for label, world in worlds.items():
         episodes = np.arange(0, world.M, arguments.measure_every)
         truth = sd.measure_truth(world, episodes)
-        uniform = losses(sd.simulate(world, sd.learners.make("uniform", world), truth=truth))
+        measured = {"measure_every": arguments.measure_every, "truth": truth}
+        uniform = losses(sd.simulate(world, sd.learners.make("uniform", world), **measured))
         for variant, (constants, options) in chosen.items():
-            with mock.patch.multiple(adaptive_planner, **constants):
+            with mock.patch.dict(vars(adaptive_planner), constants):
                 for signals, seed in (
                     (signals, seed) for signals in arguments.signals for seed in arguments.seeds
                 ):
@@ -164,7 +165,7 @@ def ablate(arguments):
                         continue
                     learner = sd.learners.make("adaptive-planner", world, **options)
                     run = sd.simulate(
-                        world, learner, seed=seed, noisy=SIGNALS[signals], truth=truth
+                        world, learner, seed=seed, noisy=SIGNALS[signals], **measured
                     )
                     score = losses(run) / uniform
                     rows.append({"variant": variant, "world": label, "signals": signals,
