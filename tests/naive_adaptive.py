@@ -296,7 +296,7 @@ class Promises:
     def aim(self, k, mu, slack):
         """The quantile of what is needed above the threshold, at most half of the slack."""
         off, variance = self.moments(k)
-        unsafe = np.clip(mu / (1 + mu), 1 / (1 + np.exp(3.6)), 1 / (1 + np.exp(-3.6)))
+        unsafe = np.clip(mu, 1 / (1 + np.exp(3.6)), 1 / (1 + np.exp(-3.6)))
         scale = np.sqrt(3 * variance) / np.pi  # of a logistic distribution
         above = -off + scale * np.log((1 - unsafe) / unsafe)
         return min(max(above, min(-off, 0.0)), 0.5 * max(slack, 0.0))

@@ -9,15 +9,16 @@ Filters believe that d is 0 for ever, or that it starts anywhere and walks at ra
 κ v per episode, v that of the noise. Those that walk are Kalman filters; the better a filter
 predicted, the more it weighs. Together they have a mean d and a variance σ².
 
-The utility of a plan that aims at b + y is then b + y + d, give or take σ. Violation costs 1 per
-unit, utility that is not needed costs the multiplier μ in reward. The mean of both is least where
-the plan is unsafe with probability μ/(1 + μ) (the newsvendor's answer). If d is logistic:
+The utility of a plan that aims at b + y is then b + y + d, give or take σ. A unit of violation
+costs 1, and aiming a unit higher costs the multiplier μ in reward. The mean of both is least where
+the plan is unsafe with probability μ (the newsvendor's answer). If d is logistic:
 
-    y = -d + σ (√3/π) log(1/μ),
+    y = -d + σ (√3/π) log((1 - μ)/μ),
 
-the logarithm at most `MOST_ODDS` either way. Where safety is dear (μ > 1), this may leave less of
-d corrected, but a plan never aims below both b and b - d. With several constraints each has its own
-d and μ. At most `MOST_SHARE` of the slack that the model shows is asked for.
+the logarithm at most `MOST_ODDS` either way. Where safety is dear (μ > 1/2) less of d is corrected,
+but a plan never aims below both b and b - d. With several constraints the cost is the sum of one
+such term for each, so that each has its own d, σ and μ. At most `MOST_SHARE` of the slack that the
+model shows is asked for.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ SHARE = 1e-4  # of the weight, spread over all filters
 MOST_LOSS = 30.0  # that a filter is charged per episode, above the best
 NOISE_RATE, LEAST_NOISE = 0.002, 1e-4  # with which v is learned at least; v at least
 LOGISTIC = 0.5513288954217921  # √3/π: scale of a logistic variable of variance 1
-MOST_ODDS = 3.6  # |log μ| that counts: a reserve of two standard deviations
+MOST_ODDS = 3.6  # logarithm that counts: a reserve of two standard deviations
 MOST_SHARE = 0.5
 
 
@@ -125,7 +126,8 @@ def moments(returns, k):
 def aim_above(returns, k, mu, slack):
     """By how much a plan aims above the threshold of constraint k, of multiplier μ."""
     d, variance = moments(returns, k)
-    odds = -log_of(mu) if mu > 0.0 else MOST_ODDS
-    odds = min(max(odds, -MOST_ODDS), MOST_ODDS)
+    odds = MOST_ODDS if mu < 0.5 else -MOST_ODDS
+    if 0.0 < mu < 1.0:
+        odds = min(max(log_of((1.0 - mu) / mu), -MOST_ODDS), MOST_ODDS)
     y = max(LOGISTIC * odds * np.sqrt(variance) - d, min(0.0, -d))
     return min(y, MOST_SHARE * max(slack, 0.0))
