@@ -1,8 +1,8 @@
 """A slow twin of the adaptive planner: dictionaries of pairs, every loss a logarithm of its own.
 
 Shares nothing with the compiled code: no cells, edges, scaled counts or products of probabilities.
-`Filters` learns from episodes, `model_of` writes the model to plan on as dense arrays, `optimum`
-solves it as a linear program, `evaluation` gives values of a policy in it.
+`Filters` learns from episodes, `Promises` from returns; `model_of` writes the model to plan on as
+dense arrays, `optimum` solves it as a linear program, `evaluation` gives values of a policy in it.
 
 As long as every pair (s, a) was seen at one step only, an expert that pools everything predicts
 what the one that pools nothing does: weights are equal, and rounding says which is the heaviest.
@@ -250,6 +250,69 @@ def correct_signal(pair, i, k, j, since, J):
         pair.weight[i, k], pair.mean[i, k] = pair.weight[i, j], pair.mean[i, j]
     else:
         pair.weight[i, k] /= (1 + np.sqrt(J * pair.weight[i, k])) ** 2
+
+
+# ---------------------------------------------------------------- returns against promises
+
+
+class Promises:
+    """How far utilities of plans are from the returns that came, constraint by constraint.
+
+    Parameters
+    ----------
+    kappa : variance per episode of each walk, in units of the noise; None: never off
+    """
+
+    def __init__(self, H, K, kappa):
+        self.kappa, self.seen = kappa, 0
+        self.off = [[(0.0, 1.0)] * len(kappa) for _ in range(K)]  # mean and variance
+        self.weight = np.full((K, len(kappa)), 1 / len(kappa))
+        self.noise = np.full(K, float(H))
+
+    def see(self, promised, returns):
+        """Learn from an episode: what was promised (K,) and what came (K,)."""
+        self.seen += 1
+        for k, x in enumerate(np.subtract(returns, promised)):
+            v, losses = self.noise[k], []
+            for f, kappa in enumerate(self.kappa):
+                mean, variance = self.off[k][f]
+                if kappa is None:
+                    mean, variance = 0.0, 0.0
+                else:
+                    variance += kappa * v
+                losses.append(-np.log(density(x, mean, variance + v)))
+                self.off[k][f] = posterior(x, v, mean, variance)
+            likely = np.exp(-np.minimum(np.array(losses) - min(losses), MOST)) * self.weight[k]
+            self.weight[k] = (1 - SHARE) * likely / likely.sum() + SHARE / len(likely)
+            rate = max(1 / (self.seen + 1), 0.002)
+            self.noise[k] = max((1 - rate) * v + rate * (x - self.moments(k)[0]) ** 2, 1e-4)
+
+    def moments(self, k):
+        """Mean and variance of a mixture: its variance is within and between filters."""
+        means, variances = np.array(self.off[k]).T
+        mean = self.weight[k] @ means
+        return mean, self.weight[k] @ (variances + (means - mean) ** 2)
+
+    def aim(self, k, mu, slack):
+        """The quantile of what is needed above the threshold, at most half of the slack."""
+        off, variance = self.moments(k)
+        unsafe = np.clip(mu, 1 / (1 + np.exp(3.6)), 1 / (1 + np.exp(-3.6)))
+        scale = np.sqrt(3 * variance) / np.pi  # of a logistic distribution
+        above = -off + scale * np.log((1 - unsafe) / unsafe)
+        return min(max(above, min(-off, 0.0)), 0.5 * max(slack, 0.0))
+
+
+def density(x, mean, variance):
+    """That of a normal variable, but for the constant."""
+    return np.exp(-((x - mean) ** 2) / (2 * variance)) / np.sqrt(variance)
+
+
+def posterior(x, v, mean, variance):
+    """Mean and variance after x was seen with noise v, by adding precisions."""
+    if variance == 0:
+        return mean, 0.0
+    precision = 1 / variance + 1 / v
+    return (mean / variance + x / v) / precision, 1 / precision
 
 
 # ---------------------------------------------------------------- the model

@@ -8,6 +8,7 @@ import pytest
 import naive_adaptive as twin
 import safedrift as sd
 from safedrift.experiments.playing import play_episode
+from safedrift.kernels.tabular.reserve import WALKS
 from safedrift.learners.adaptive_planner import MOVE_RATES, POOLING, SIGNAL_RATES
 from safedrift.models.stepping import stepper_for, uniforms_per_episode
 
@@ -136,7 +137,16 @@ def snapshot(memory):
     )  # fmt: skip
 
 
-def compare_plan(learner, slow, before, thresholds, options):
+def compare_returns(returns, promises):
+    for k, off in enumerate(promises.off):
+        means, variances = np.array(off).T
+        close(returns.mean[k], means, f"mean of what promise {k} is off by")
+        close(returns.variance[k], variances, f"variance of what promise {k} is off by")
+    close(returns.weight, promises.weight, "weights of walks")
+    close(returns.noise, promises.noise, "noise of returns")
+
+
+def compare_plan(learner, slow, promises, before, thresholds, options):
     """The model is the twin's, the policy its optimum, and values and clock follow from both."""
     algorithm, memory = learner.algorithm, learner.algorithm.memory
     plan, initial = memory.plan, np.asarray(algorithm.setup.initial)
@@ -153,7 +163,8 @@ def compare_plan(learner, slow, before, thresholds, options):
     close(found.P, wanted.P, "P")
     close(found.means, wanted.means, "means")
     close(found.signals, wanted.signals, "signals with bonuses")
-    feasible = check_optimal(plan, wanted, before, thresholds, initial, options)
+    aims = aims_of(promises, before, thresholds, options)
+    feasible = check_optimal(plan, wanted, thresholds, aims, initial)
     check_values(plan, wanted, initial)
     check_clock(memory, wanted, before, initial, options, slow.m)
     grown = before.optimism - bonuses.utility
@@ -165,23 +176,27 @@ def compare_plan(learner, slow, before, thresholds, options):
     return feasible
 
 
-def check_optimal(plan, model, before, thresholds, initial, options):
-    """The constrained optimum under thresholds that keep a share of the slack, if there is one."""
-    thresholds = np.asarray(thresholds)
+def aims_of(promises, before, thresholds, options):
+    """What is planned for: a share of the slack, and what promises are off by."""
     kept = 0.6 * options["caution"] ** 2 * max(before.slack, 0.0)
-    for aim in (thresholds + kept, thresholds):
-        best = twin.optimum(model.P, model.signals, aim, initial)
-        if best is not None:
-            break
+    above = [promises.aim(k, mu, before.slack - kept) for k, mu in enumerate(before.mu)]
+    return np.asarray(thresholds) + kept + above
+
+
+def check_optimal(plan, model, thresholds, aims, initial):
+    """The constrained optimum under these aims, if there is one, else under the thresholds."""
+    thresholds = np.asarray(thresholds)
+    aim, best = aims, twin.optimum(model.P, model.signals, aims, initial)
+    if best is None and (aims > thresholds).any():
+        aim, best = thresholds, twin.optimum(model.P, model.signals, thresholds, initial)
     V = twin.evaluation(model.P, model.signals, plan.policy, model.reach)[:, 0] @ initial
     close(plan.policy.sum(axis=-1), 1.0, "policy")
-    slack = twin.largest_slack(model.P, model.signals, thresholds, initial)
-    if options["caution"] > 0 or thresholds.size > 1:  # else nothing needs it
-        close(plan.slack[0], slack, "slack", 1e-6)
+    slack = twin.largest_slack(model.P, model.signals, aim, initial)
+    close(plan.slack[0], slack + (aim - thresholds).min(), "slack", 1e-6)
     if best is None:
         assert plan.found[0] == 0.0
         np.testing.assert_array_equal(plan.mu, 10.0)
-        assert (V[1:] - thresholds).min() == pytest.approx(slack, abs=1e-6)
+        assert (V[1:] - aim).min() == pytest.approx(slack, abs=1e-6)
         return False
     assert plan.found[0] == 1.0
     assert V[0] == pytest.approx(best, abs=1e-6)
@@ -244,6 +259,7 @@ def compared(world, options, noisy=False, change=None, seed=0):
     slow = twin_of(world, options)
     rng, stepper = np.random.default_rng(seed), stepper_for(world, noisy=noisy)
     draws = uniforms_per_episode(world.H, world.K, stepper.next_draws)
+    promises = twin.Promises(world.H, world.K, [None if x < 0 else x for x in WALKS])
     plans, feasible, asked = 0, [], 1
     close(learner.algorithm.numbers.limits, slow.limits, "limits of alarms", 1e-12)
     for m in range(world.M):
@@ -252,7 +268,9 @@ def compared(world, options, noisy=False, change=None, seed=0):
         learner.begin_episode(world.thresholds[m])
         assert learner.trace()["replanned"] == due
         if due:
-            feasible.append(compare_plan(learner, slow, before, world.thresholds[m], options))
+            feasible.append(
+                compare_plan(learner, slow, promises, before, world.thresholds[m], options)
+            )
             plans, asked = plans + 1, int(learner.algorithm.memory.clock.next_plan[0])
         episode = play_episode(learner, stepper, m, rng.random(world.H), rng.random(draws))
         signals = np.vstack((episode.rewards, episode.utilities))
@@ -261,7 +279,12 @@ def compared(world, options, noisy=False, change=None, seed=0):
             episode = sd.Trajectory(episode.states, episode.actions, signals[0], signals[1:])
         wrong = learn_both(learner, slow, episode, signals)
         asked = m + 1 if wrong else asked
-        compare_knowledge(learner.algorithm.memory, slow)
+        memory = learner.algorithm.memory
+        compare_knowledge(memory, slow)
+        if plans:
+            promised = memory.plan.values[1:, 0, episode.states[0]]
+            promises.see(promised, signals[1:].sum(axis=1))
+        compare_returns(memory.returns, promises)
         if wrong:  # events change with alarms only
             compare_events(learner.events(), slow)
     compare_events(learner.events(), slow)

@@ -37,6 +37,7 @@ from safedrift.kernels.tabular.filters import (
     with_room,
 )
 from safedrift.kernels.tabular.planner import Clock, Memory, Settings, Work
+from safedrift.kernels.tabular.reserve import make_returns
 from safedrift.kernels.types import TableArrays, WeightPath
 from safedrift.learners.checked import CheckedLearner, Setup, tabular_setup
 from safedrift.learners.events import Event, events_of
@@ -310,7 +311,8 @@ def _make_memory(H: int, S: int, A: int, K: int, numbers: Settings) -> Memory:
         credit=np.full(1, planner.CREDIT),
         alarms=np.zeros((1 + C, max(kP, kS)), np.int64),
     )
-    return Memory(know, plan, clock, events.make_events(EVENTS, 1 + C))
+    noticed = events.make_events(EVENTS, 1 + C)
+    return Memory(know, plan, clock, noticed, make_returns(H, K))
 
 
 def _make_model(H: int, S: int, A: int, K: int, N: int, entries: int) -> Model:

@@ -8,6 +8,10 @@ takes about as long as learning. Without credit a plan is made after `most_wait`
 
 With one constraint a plan starts from the pair of policies that the plan before was a mixture of.
 
+Plans aim above or below the thresholds by what returns say of the plans before (`reserve`), and
+above that by a share of the slack where the learner is cautious. Where no policy gets there, the
+thresholds themselves are planned for.
+
 Where no policy is safe in the model, the bonuses of utilities grow from plan to plan until one is:
 the world is taken to be feasible, so something unknown must be safer than it looks.
 """
@@ -50,6 +54,7 @@ from safedrift.kernels.tabular.filters import (
     see_successor,
     settle,
 )
+from safedrift.kernels.tabular.reserve import Returns, aim_above, see_returns
 from safedrift.kernels.types import FloatArray, IndexArray, TableArrays, jit, jit_inline, jit_part
 
 MOST_MU = 10.0  # multiplier that bonuses and the next plan start from, at most
@@ -74,6 +79,7 @@ class Memory(NamedTuple):
     plan: Plan
     clock: Clock
     events: events.Events
+    returns: Returns
 
 
 class Settings(NamedTuple):
@@ -85,7 +91,7 @@ class Settings(NamedTuple):
     bonuses: Bonuses
     most_wait: float  # episodes between two plans at most
     gain: float  # value per episode that a plan should bring
-    reserve: float  # share of the slack that plans keep
+    reserve: float  # share of the slack that plans keep besides
 
 
 class Work(NamedTuple):
@@ -228,6 +234,8 @@ def learn(states, actions, signals, settings, memory):
         settle(experts, settings.signals, -1.0 if know.binary[i] else 0.5, float(H), m)
         wrong |= answer_alarms_of_signals(memory, settings.limits[1], i, m)
     know.episode[0] = m + 1
+    if plan.local[0, states[0]] >= 0:
+        see_returns(memory.returns, plan.values[1:, 0, states[0]], signals)
     plans = min(PER_SUCCESSOR * H / max(plan.known[4], 1), MOST_PLANS)
     clock.credit[0] = min(clock.credit[0] + max(plans, 1.0 / settings.most_wait), CREDIT)
     if wrong:
@@ -292,16 +300,7 @@ def plan(memory, settings, work, one, several, thresholds):
     write_model(memory.know, plan, settings.moves, settings.signals, settings.bonuses, pools, model)
     for i in range(tables.initial_states.size):
         tables.initial_states[i] = plan.local[0, work.support[i]]
-    for k in range(thresholds.size):
-        tables.thresholds[0, k] = thresholds[k] + settings.reserve * max(plan.slack[0], 0.0)
-    feasible, slack = solve(tables, work, one, several, plan, settings.reserve > 0.0)
-    if not feasible and settings.reserve > 0.0 and plan.slack[0] > 0.0:
-        for k in range(thresholds.size):
-            tables.thresholds[0, k] = thresholds[k]
-        feasible, slack = solve(tables, work, one, several, plan, True)
-        plan.slack[0] = slack
-    else:
-        plan.slack[0] = slack + settings.reserve * max(plan.slack[0], 0.0)
+    feasible = solve_above(memory, settings, work, one, several, thresholds)
     usual, grown = settings.bonuses.utility, plan.optimism[0] - settings.bonuses.utility
     if feasible:
         grown = grown / STEP if grown > FIRST else 0.0
@@ -321,14 +320,36 @@ def plan(memory, settings, work, one, several, thresholds):
 
 
 @jit_part
-def solve(tables, work, one, several, plan, gap):
+def solve_above(memory, settings, work, one, several, thresholds):
+    """Write the optimal policy for thresholds with reserves, or without where none gets there.
+
+    Returns whether there is any. The plan's slack becomes that of the thresholds themselves, or
+    less than that with several constraints.
+    """
+    plan, aims = memory.plan, work.tables.thresholds
+    kept, lowest, highest = settings.reserve * max(plan.slack[0], 0.0), np.inf, 0.0
+    for k in range(thresholds.size):
+        above = kept + aim_above(memory.returns, k, plan.mu[k], plan.slack[0] - kept)
+        aims[0, k] = thresholds[k] + above
+        lowest, highest = min(lowest, above), max(highest, above)
+    feasible, slack = solve(work.tables, work, one, several, plan)
+    plan.slack[0] = slack + lowest
+    if not feasible and highest > 0.0:
+        for k in range(thresholds.size):
+            aims[0, k] = thresholds[k]
+        feasible, plan.slack[0] = solve(work.tables, work, one, several, plan)
+    return feasible
+
+
+@jit_part
+def solve(tables, work, one, several, plan):
     """Write the optimal policy and its multipliers; where no policy is safe, 10 for all.
 
-    Returns whether some policy is safe, and the Slater gap, or 0 where it is not asked for.
+    Returns whether some policy is safe, and the Slater gap.
     """
     mu, feasible, slack = plan.mu, False, 0.0
     if one is not None:
-        feasible, slack = mix_two(tables, work, one, plan, gap)
+        feasible, slack = mix_two(tables, work, one, plan)
     if several is not None:
         columns.solve_episodes(
             tables,
@@ -348,7 +369,7 @@ def solve(tables, work, one, several, plan, gap):
 
 
 @jit_part
-def mix_two(tables, work, one, plan, gap):
+def mix_two(tables, work, one, plan):
     """`solve` for one constraint: a mixture of two deterministic policies, which `plan` keeps."""
     H, N, A = work.policies.shape[1:]
     p, r, g = tables.probabilities[0], tables.rewards[0], tables.utilities[0, 0]
@@ -358,7 +379,7 @@ def mix_two(tables, work, one, plan, gap):
             s = plan.reach[h, i] if i < plan.count[h] else np.int32(0)
             left[h, i], right[h, i] = plan.pair[0, h, s], plan.pair[1, h, s]
     found = exact.intersect_lines(
-        tables, p, r, g, tables.thresholds[0, 0], plan.mu[0], True, gap, one
+        tables, p, r, g, tables.thresholds[0, 0], plan.mu[0], True, True, one
     )
     exact.occupancy(tables, p, A, left, one.reach_left)
     exact.occupancy(tables, p, A, right, one.reach_right)
@@ -371,7 +392,7 @@ def mix_two(tables, work, one, plan, gap):
             plan.pair[0, h, s], plan.pair[1, h, s] = left[h, i], right[h, i]
     feasible = found[0] == exact.OPTIMAL
     plan.mu[0] = min(found[1], MOST_MU) if feasible else MOST_MU
-    return feasible, found[6] if gap else 0.0
+    return feasible, found[6]
 
 
 @jit_part
