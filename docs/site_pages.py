@@ -11,6 +11,7 @@ Nothing here needs Sphinx, so the tests read the same lists.
 from __future__ import annotations
 
 import inspect
+import itertools
 import pkgutil
 import re
 import shutil
@@ -218,12 +219,13 @@ def options_table(options: dict[str, Any], build: Any) -> str:
     if not options:
         return "None."
     meanings = parameters(build)
-    rows = [
-        f"| `{key}` | `{value!r}` | {meanings.get(key, '')} |" for key, value in options.items()
-    ]
-    if not meanings:
-        rows = [row.removesuffix("  |") for row in rows]
-        return "\n".join(["| option | default |", "|---|---|", *rows])
+    groups = itertools.groupby(options, key=lambda key: meanings.get(key, key))
+    rows = []
+    for meaning, members in groups:  # those that a docstring describes together stand together
+        keys = list(members)
+        names = ", ".join(f"`{key}`" for key in keys)
+        defaults = ", ".join(f"`{options[key]!r}`" for key in keys)
+        rows.append(f"| {names} | {defaults} | {meaning if keys[0] in meanings else ''} |")
     return "\n".join(["| option | default | meaning |", "|---|---|---|", *rows])
 
 
@@ -277,10 +279,20 @@ def add_navigation(app: Any, docname: str, source: list[str]) -> None:
             text = text.replace(f"| `{name}` |", f"| [`{name}`](generated/learners/{name}.md) |")
         text += _toctree([f"generated/learners/{name}" for name in sd.learners.LEARNERS])
     elif docname == "reference":
+        text = _linked_names(text)
         text += _toctree([f"generated/reference/{slug(title)}" for title in ROOMS])
     for name in ROOT_PAGES:
         text = text.replace(f"](../{name}.md)", f"](generated/{name.lower()}.md)")
     source[0] = titled(text)
+
+
+def _linked_names(text: str) -> str:
+    for path in (path for names in public_names().values() for path in names):
+        short = "sd." + path.removeprefix("safedrift.")
+        text = text.replace(f"`{short}`", f"[`{short}`](generated/reference/{path}.md)")
+    title, _, rest = text.partition("\n\n")
+    pages = ", ".join(f"[{x}](generated/reference/{slug(x)}.md)" for x in ROOMS)
+    return f"{title}\n\nEvery name has a page with an example: {pages}.\n\n{rest}"
 
 
 def titled(text: str) -> str:

@@ -75,6 +75,12 @@ def test_readme_is_short():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
 
 
+def test_readme_counts_what_there_is():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"| {len(PROBLEMS)} named worlds" in text
+    assert f"| {len(sd.learners.LEARNERS)} learners" in text
+
+
 def test_ten_minutes_of_python_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run_python("docs/python.md")

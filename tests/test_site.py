@@ -142,5 +142,5 @@ def test_meanings_of_options_come_from_the_docstring():
             mean.
         """
 
-    table = SITE.options_table({"a": 1, "c": 3}, build)
-    assert table.splitlines()[2:] == ["| `a` | `1` | What they mean. |", "| `c` | `3` |  |"]
+    table = SITE.options_table({"a": 1, "b": 2, "c": 3}, build).splitlines()
+    assert table[2:] == ["| `a`, `b` | `1`, `2` | What they mean. |", "| `c` | `3` |  |"]
