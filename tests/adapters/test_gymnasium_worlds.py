@@ -328,9 +328,9 @@ def test_a_world_without_a_model_has_what_was_observed_and_nothing_else():
     assert found["truth_known"] is False
     missing = [key for key, value in found.items() if value is None]
     assert all("regret" in k or "gap" in k or "positive" in k
-               or k in ("discretisation", "constraints", "scale")
+               or "score" in k or "uniform" in k or k in ("discretisation", "constraints", "scale")
                for k in missing)  # fmt: skip
-    assert len(missing) == 10
+    assert len(missing) == 13
     assert found["violation"] == [max(0.0, float((4 - run.outcome.utility).sum()))]
     assert found["reward_per_episode"] == pytest.approx(run.outcome.reward.mean())
     assert any("no model" in note and "regret" in note for note in run.notes())
