@@ -286,7 +286,7 @@ def _optimum_against_highs(rounds, K, S, A, H, n=64):
     multiplier = answers.multipliers.sum(axis=1)
     return {
         "K": K, "S": S, "A": A, "H": H, "plan_us": fast * 1e6, "highs_us": slow * 1e6,
-        "ratio": slow / fast, "wanted": 100 if K == 1 else 10, "difference": difference,
+        "ratio": slow / fast, "wanted": 250 if K == 1 else 10, "difference": difference,
         "gap": float((np.abs(answers.gap) / (1 + multiplier)).max()),
         "multipliers": float(multiplier.mean()),
     }  # fmt: skip

@@ -2,6 +2,10 @@
 
 One constraint is solved here; several by column generation (`planning.columns`).
 
+Sweep to sweep. Q_a(μ) = max_π of r + μ g after action a changes by at most Δμ times the largest (or
+least) value of g still to come. With Q_a known at one μ this bounds it at the next; an action whose
+bound is below what another one earns there is passed over (MacQueen 1967). The answer is the same.
+
 Chunks run side by side in threads (`oracles.chunks`). Their length is fixed, and only inside a
 chunk does one episode start from the answer of the one before it: results do not depend on how many
 threads there are.

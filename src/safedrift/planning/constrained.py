@@ -45,7 +45,7 @@ class Plan:
     gap : dual value at μ* minus `value`; bounds how far `value` is from the optimum (of the
         thresholds that `policy` reaches, where that misses b by up to 1.1e-12 H of rounding)
     gamma : Slater gap, max_π min_k (V_g,k(π) - b_k); negative if infeasible
-    iterations : lines intersected (K = 1), or backward inductions
+    iterations : multipliers tried (K = 1), or backward inductions
 
     Examples
     --------
