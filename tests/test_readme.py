@@ -99,7 +99,7 @@ def test_page_of_the_learners_names_all_of_them_and_its_python_runs():
     named = re.findall(r"^\| `([a-z-]+)`", text, re.MULTILINE)
     assert sorted(named) == sorted([*sd.learners.LEARNERS, *ORACLES])
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     exec("\n".join(blocks), {})
 
 
