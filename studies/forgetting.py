@@ -164,9 +164,7 @@ def ablate(arguments):
                     if (variant, label, signals, seed) in done:
                         continue
                     learner = sd.learners.make("adaptive-planner", world, **options)
-                    run = sd.simulate(
-                        world, learner, seed=seed, noisy=SIGNALS[signals], **measured
-                    )
+                    run = sd.simulate(world, learner, seed=seed, noisy=SIGNALS[signals], **measured)
                     score = losses(run) / uniform
                     rows.append({"variant": variant, "world": label, "signals": signals,
                                  "seed": seed, "strict_score": score})  # fmt: skip
