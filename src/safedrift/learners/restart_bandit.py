@@ -188,7 +188,7 @@ class RestartBandit:
 
     def _draw(self) -> None:
         """Begin the block that the next episode belongs to."""
-        self._start(self.bandit.draw(), int(self._seeds.integers(2**63)))
+        self._start(self.bandit.draw(), int(self._seeds.integers(2**31)))
 
     def _start(self, arm: int, seed: int) -> None:
         self.arm, self.first, self._seed = arm, self.episode, seed
