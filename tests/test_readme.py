@@ -218,7 +218,7 @@ def test_page_of_the_learners_names_all_of_them_and_its_python_runs():
     text = (ROOT / "docs" / "learners.md").read_text(encoding="utf-8")
     named = re.findall(r"^\| `([a-z-]+)`", text, re.MULTILINE)
     assert sorted(named) == sorted([*sd.learners.LEARNERS, *ORACLES])
-    assert len(python_of("docs/learners.md")) == 3
+    assert len(python_of("docs/learners.md")) == 4
     run_python("docs/learners.md")
 
 

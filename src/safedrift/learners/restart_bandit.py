@@ -34,6 +34,7 @@ from safedrift.kernels.records import ChunkInput, ChunkOutput
 from safedrift.kernels.types import TableArrays, WeightPath
 from safedrift.learners.checked import CheckedLearner, Setup, own_generator, tabular_setup
 from safedrift.learners.exponential_weights import Bandit, Rates, block_payoff, exp3p_rates
+from safedrift.learners.generators import generator_state, restore_generator
 from safedrift.learners.protocol import Learner, PolicyLike, Problem, Trajectory
 from safedrift.learners.rivals import (
     certainty_equivalence,
@@ -163,11 +164,12 @@ class RestartBandit:
         seed: int | np.random.SeedSequence,
     ) -> None:
         self.setup, self.factory, self.block, self.lengths = setup, factory, block, list(lengths)
-        self.penalty, self.rates, self.seed = penalty, rates, seed
+        self.penalty, self.rates = penalty, rates
         self.bandit = Bandit(len(self.lengths), rates, own_generator(seed, 0))
+        self._seeds = own_generator(seed, 1)  # of the learners
         self.episode = 0
         self.totals = np.zeros(1 + setup.sizes.K)  # of the block: reward, utilities less thresholds
-        self._start(self.bandit.draw())
+        self._draw()
         self.plays_in = TableArrays if hasattr(self.inner, "play_chunk") else None
 
     def fresh(self, seed: int | np.random.SeedSequence) -> RestartBandit:
@@ -184,21 +186,16 @@ class RestartBandit:
 
     # ------------------------------------------------------------ blocks
 
-    def _start(self, arm: int) -> None:
+    def _draw(self) -> None:
         """Begin the block that the next episode belongs to."""
-        self.arm, self.first = arm, self.episode
+        self._start(self.bandit.draw(), int(self._seeds.integers(2**31)))
+
+    def _start(self, arm: int, seed: int) -> None:
+        self.arm, self.first, self._seed = arm, self.episode, seed
         self.totals[:] = 0.0
         _, H, S, A, K = self.setup.sizes
         problem = Block(self.block, H, S, A, K, self.setup.initial, self.setup.initial_known)
-        self.inner = self.factory(problem, self.lengths[arm]).fresh(self._seed(self.first))
-
-    def _seed(self, first: int) -> np.random.SeedSequence:
-        """Of the learner whose block begins at this episode."""
-        given = self.seed
-        given = (
-            given if isinstance(given, np.random.SeedSequence) else np.random.SeedSequence(given)
-        )
-        return np.random.SeedSequence(given.entropy, spawn_key=(*given.spawn_key, 2, first))
+        self.inner = self.factory(problem, self.lengths[arm]).fresh(seed)
 
     def _turn(self) -> None:
         """End the block, if it is over, and begin the next."""
@@ -207,7 +204,7 @@ class RestartBandit:
         reward, *surplus = self.totals
         payoff = block_payoff(reward, surplus, self.block, self.setup.sizes.H, self.penalty)
         self.bandit.learn(self.arm, payoff)
-        self._start(self.bandit.draw())
+        self._draw()
 
     def _count(self, returns: FloatArray, thresholds: FloatArray) -> None:
         """Add episodes with these sums of reward and utilities (n, 1+K) to the block, in order."""
@@ -281,7 +278,8 @@ class RestartBandit:
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the bandit, where the block stands, and what its learner has learnt."""
         own = {
-            "block.place": np.array([self.episode, self.first, self.arm]),
+            "block.place": np.array([self.episode, self.first, self.arm, self._seed]),
+            "block.seeds": generator_state(self._seeds),
             "block.totals": self.totals.copy(),
         }
         inner = {f"inner.{name}": np.asarray(x) for name, x in self.inner.state().items()}
@@ -289,9 +287,10 @@ class RestartBandit:
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from what `state` returned."""
-        episode, first, arm = (int(x) for x in state["block.place"])
+        episode, first, arm, seed = (int(x) for x in state["block.place"])
         self.episode = first
-        self._start(arm)
+        self._start(arm, seed)
+        restore_generator(self._seeds, state["block.seeds"])
         self.episode = episode
         self.totals[:] = state["block.totals"]
         self.bandit.restore(state)
