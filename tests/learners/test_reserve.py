@@ -1,19 +1,19 @@
 """What plans aim at: answers known on paper."""
 
+import numba
 import numpy as np
 import pytest
 
 from safedrift.kernels.tabular.reserve import aim_above, make_returns, moments, see_returns
-from safedrift.kernels.types import jit
 
 
-@jit
+@numba.njit(error_model="numpy")
 def see_all(returns, promised, signals):
     for m in range(signals.shape[0]):
         see_returns(returns, promised, signals[m])
 
 
-@jit
+@numba.njit(error_model="numpy")
 def look(returns, k, mu, slack):
     return moments(returns, k), aim_above(returns, k, mu, slack)
 

@@ -5,13 +5,13 @@
         the better a filter predicted, the more it weighs; one that is found wrong is corrected
     as often as it pays:
         play the constrained optimum of the model that the heaviest filters have of the world,
-        with small bonuses for what is uncertain
+        with small bonuses for what is uncertain, for thresholds corrected by what returns show
 
 `kernels.tabular.filters` has the filters and alarms, `kernels.tabular.filtered_model` the model and
-its bonuses, `kernels.tabular.planner` the loop; docs/adaptive.md explains them, where every
-constant comes from, and what each part is worth. Constants were chosen on the calibration family of
-`safedrift.experiments.evaluation`, but for two bonuses in which named worlds had a part. No theorem
-covers the whole.
+its bonuses, `kernels.tabular.reserve` the thresholds, `kernels.tabular.planner` the loop;
+docs/adaptive.md explains them, where every constant comes from, and what each part is worth.
+Constants were chosen on the calibration family of `safedrift.experiments.evaluation`, but for two
+bonuses in which named worlds had a part. No theorem covers the whole.
 """
 
 from __future__ import annotations
