@@ -94,11 +94,12 @@ def test_frozen_lake_is_learnt():
     names = {}
     lake = [x for x in python_of("docs/python.md") if "FrozenLake-v1" in x]
     exec("import safedrift as sd\n" + lake[0], names)
-    assert round(names["run"].summary()["reward_per_episode"], 3) == 0.317
+    assert round(names["run"].summary()["reward_per_episode"], 3) == 0.307
+    assert round(names["run"].summary()["last_tenth_reward_per_episode"], 3) == 0.337
+    assert names["run"].summary()["safe_in_the_last_tenth"]
     assert round(names["run"].summary()["violation_per_episode"][0], 2) == 0.02
     exec(python_of("docs/gymnasium.md")[0], names)
-    assert names["run"].summary()["last_tenth_reward_per_episode"] == 1.0
-    assert names["run"].summary()["violation_per_episode"] == [0.0]
+    assert [names["run"].verdict()] == outputs_of("docs/gymnasium.md")[:1]
 
 
 # ---------------------------------------------------------------- tutorials

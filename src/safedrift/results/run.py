@@ -70,7 +70,7 @@ class Run:
         "Run.report", "Write a self-contained HTML page: report(path, certificates=None)."
     )
     certify: ClassVar[Callable[..., Any]] = late_method(
-        "Run.certify", "Check the paper's lemmas: certify(world=None, learner=None, *, p=0.05)."
+        "Run.certify", "Check the paper's lemmas: `certify(world=None, learner=None, *, p=0.05)`."
     )
     # Attached by the modules that provide them (see `run_method`).
     summary: ClassVar[Callable[..., dict[str, Any]]]
