@@ -47,7 +47,7 @@ ROOMS = {
         "safedrift.__version__",
     ),
     "Learners": ("safedrift.learners",),
-    "Simulations and comparisons": ("safedrift.experiments",),
+    "Simulations and comparisons": ("safedrift.experiments", "safedrift.devices"),
     "Results": ("safedrift.results",),
     "Pages of results": ("safedrift.reports",),
     "Exact truth": ("safedrift.oracles",),
