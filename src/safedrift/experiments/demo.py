@@ -9,7 +9,7 @@ on average, where d is the occupancy of the policy in the world of the episode.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -63,8 +63,7 @@ def play_demo(
     workers, progress
         As in `compare`; stages are the names of the learners, and those of `compare`.
     """
-    world = make("maze", episodes)
-    assert isinstance(world, DriftingCMDP)
+    world = cast(DriftingCMDP, make("maze", episodes))
     truth = measure_truth(world, progress=progress)
     listed = evenly_spaced(world.M, frames)
     runs, policies = [], []
