@@ -16,13 +16,13 @@ import numpy as np
 
 import safedrift as sd
 from safedrift.experiments.streams import seeds
-from safedrift.gpu.program import Layout
+from safedrift.gpu.program import ALL, HOT, Layout
 from safedrift.gpu.runs import Measured, generator_words, play_batches
 
 SIZES = ((5, 3, 5), (20, 5, 10))  # S, A, H
 LAYOUTS = {
-    (5, 3, 5): (None, Layout(8, 16, True), Layout(16, 8, True), Layout(32, 4, True)),
-    (20, 5, 10): (None, Layout(64, 1, True), Layout(128, 1, True), Layout(256, 1, True)),
+    (5, 3, 5): (None, Layout(16, 4, ALL), Layout(16, 8, ALL), Layout(32, 4, ALL)),
+    (20, 5, 10): (None, Layout(64, 1, HOT), Layout(128, 1, HOT), Layout(256, 1, HOT)),
 }
 W = L = 400
 

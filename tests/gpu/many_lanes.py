@@ -12,7 +12,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 from comparing import agents, measured, small_world, words  # noqa: E402
 from host import Host  # noqa: E402
 
-from safedrift.gpu.program import Layout  # noqa: E402
+from safedrift.gpu.program import NOTHING, Layout  # noqa: E402
 from safedrift.gpu.runs import play_batches  # noqa: E402
 
 
@@ -22,7 +22,7 @@ def play(folder, lanes, options=()):
     learners = [agents(world)[i] for i in (0, 3, 4, 9)]
     batches = play_batches(
         Host(folder, options=options), world.arrays, learners, words([0, 1]), True,
-        measured(world), log=True, layout=Layout(lanes, 1, False),
+        measured(world), log=True, layout=Layout(lanes, 1, NOTHING),
     )  # fmt: skip
     found = {}
     for batch in batches:

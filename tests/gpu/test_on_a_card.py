@@ -4,7 +4,7 @@ import pytest
 from comparing import agents, check_same, small_world
 
 import safedrift as sd
-from safedrift.gpu.program import Layout
+from safedrift.gpu.program import ALL, HOT, NOTHING, Layout
 
 GPU = sd.devices()[1]
 pytestmark = [
@@ -35,8 +35,8 @@ def test_trajectories_and_values_of_the_cpu(card, name, noisy):
 @pytest.mark.parametrize(
     "layout",
     [
-        Layout(8, 16, True), Layout(16, 3, True), Layout(32, 4, True), Layout(64, 1, True),
-        Layout(32, 2, False), Layout(128, 1, False),
+        Layout(8, 16, ALL), Layout(16, 3, ALL), Layout(32, 4, ALL), Layout(64, 1, HOT),
+        Layout(32, 2, NOTHING), Layout(128, 1, NOTHING),
     ],
 )  # fmt: skip
 def test_every_layout(card, layout):

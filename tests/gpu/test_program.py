@@ -17,12 +17,12 @@ from host import COMPILER, Host
 
 import safedrift as sd
 from safedrift.experiments import gpu_runs
-from safedrift.gpu.program import Layout, Shape, definitions, layout_for, source, task_fields
+from safedrift.gpu.program import ALL, HOT, NOTHING, Layout, Shape, definitions, layout_for, source, task_fields
 from safedrift.gpu.runs import generator_words, jump_words
 from safedrift.results.many_runs import FIGURES
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no g++ on the PATH")
-ONE_LANE = Layout(1, 1, in_shared=False)
+ONE_LANE = Layout(1, 1, NOTHING)
 
 
 @pytest.fixture(scope="module")
@@ -109,11 +109,13 @@ def test_learners_that_cannot_be_played_are_named(build, reason):
 @needs_compiler
 def test_python_knows_the_size_of_a_state(host):
     for shape in (
-        Shape(3, 4, 3, 1, 3, 2, 2, 2, False, True, 400),
-        Shape(4, 5, 2, 3, 4, 1, 2, 1, True, False, 10**6),
+        Shape(3, 4, 3, 1, 3, 2, 2, 2, False, True, False, True, 400),
+        Shape(3, 40, 3, 2, 3, 2, 2, 2, True, True, False, False, 400),
+        Shape(4, 5, 2, 3, 4, 1, 2, 1, True, False, True, False, 10**6),
     ):
         program = host.compile(source(), definitions(shape, ONE_LANE))
         assert program.state_bytes() == shape.state_bytes
+        assert program.hot_bytes() == shape.hot_bytes
 
 
 def test_fields_of_the_task_are_read_from_the_source():
@@ -134,16 +136,20 @@ def test_a_jump_is_as_many_draws():
 
 
 def test_larger_worlds_need_other_layouts():
-    kind = {"J_P": 1, "J_R": 1, "J_G": 1, "noisy": False, "bernstein": False, "longest": 400}
+    kind = {
+        "J_P": 1, "J_R": 1, "J_G": 1, "noisy": False, "bernstein": False, "lv": False,
+        "dense": True, "longest": 400,
+    }  # fmt: skip
     for H, S, A, wanted in (
-        (5, 4, 2, Layout(8, 16, True)),
-        (5, 10, 4, Layout(32, 4, True)),
-        (10, 60, 4, Layout(128, 1, False)),
+        (5, 4, 2, Layout(8, 16, ALL)),
+        (5, 10, 4, Layout(32, 4, ALL)),
+        (10, 20, 5, Layout(128, 1, HOT)),
+        (10, 90, 4, Layout(128, 1, NOTHING)),
     ):
         shape = Shape(H, S, A, 1, 2, **kind)
         found = layout_for(shape)
         assert found == wanted
-        assert not found.in_shared or found.runs * shape.state_bytes <= 227 * 1024
+        assert found.shared_bytes(shape) <= 227 * 1024
 
 
 @needs_compiler

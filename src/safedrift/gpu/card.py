@@ -40,7 +40,7 @@ class Machine(Protocol):
     def launch(
         self, program: Any, name: str, task: Any, grid: tuple[int, int], threads: int, shared: int
     ) -> None:
-        """Start an entry point with the address of a task."""
+        """Start an entry point with the words of a task."""
 
 
 class Card:
@@ -88,8 +88,9 @@ class Card:
     def launch(
         self, program: Any, name: str, task: Any, grid: tuple[int, int], threads: int, shared: int
     ) -> None:
-        """Start an entry point with the address of a task."""
+        """Start an entry point with a task, by value."""
+        words = task.view([("words", np.uint64, task.shape)])[0]
         kernel = program.get_function(name)
         if shared > 48 * 1024:
             kernel.max_dynamic_shared_size_bytes = shared
-        kernel(grid, (threads,), (task,), shared_mem=shared)
+        kernel(grid, (threads,), (words,), shared_mem=shared)

@@ -3,7 +3,7 @@
 A run is played by a group of lanes. How many, and where its state is, follows from its size:
 
     small     8, 16 or 32 lanes, several runs in a block, state in shared memory
-    middle    a block for each run, state in shared memory, counts as small integers
+    middle    a block for each run; what is looked up at random (policy, counts) in shared memory
     large     a block for each run, state in the card's main memory
 """
 
@@ -17,8 +17,13 @@ from typing import NamedTuple
 __all__ = ["SHARED", "Layout", "Shape", "definitions", "layout_for", "source", "task_fields"]
 
 SHARED = 227 * 1024  # bytes of shared memory that a block can have (compute capability 9.0)
+RESERVED = 1024  # bytes that each block takes beside them
+REGISTERS = 65536  # of a multiprocessor
+FEWEST = 64  # registers of a thread that it should have at least
 SMALL = 24 * 1024  # bytes of a state of which several share a block
 THREADS = 128  # of a block
+FILES = ("state.cu", "playing.cu", "measuring.cu")
+NOTHING, HOT, ALL = 0, 1, 2  # of a state that is in shared memory
 
 
 class Shape(NamedTuple):
@@ -34,6 +39,8 @@ class Shape(NamedTuple):
     J_G: int
     noisy: bool
     bernstein: bool
+    lv: bool  # estimates of utility are raised by LV
+    dense: bool  # every pair lists all states as successors
     longest: int  # episodes in a window at most
 
     @property
@@ -42,22 +49,45 @@ class Shape(NamedTuple):
         return 2 if self.longest < 2**16 else 4
 
     @property
-    def state_bytes(self) -> int:
-        """Bytes of the state of a run (`STATE_BYTES` in the source)."""
+    def hot_bytes(self) -> int:
+        """Bytes of a state that are looked up at random (`HOT_BYTES` in the source)."""
         H, S, A, K, C = self[:5]
         pairs, draws = H * S * A, 2 * H + (H * (1 + K) if self.noisy else 0)
-        doubles = (6 + K) * pairs + C * A * S + 2 * C * S + draws + 3 * K + (1 + K) * H
+        doubles = pairs + C * A * S + 2 * C * S + draws + 3 * K + (1 + K) * H
         words = 2 * draws + 5
+        marks = (H - 1) * -(-S // 32) * S * A if S > 8 else 0
         counts = pairs + (H - 1) * S * A * S
-        return (8 * (doubles + words) + 8 * H + self.count_bytes * counts + 15) // 16 * 16
+        integers = 2 * H + H * S + marks
+        found = 8 * (doubles + words) + 4 * integers + self.count_bytes * counts + H * S
+        return _whole(found)
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the state of a run (`STATE_BYTES` in the source)."""
+        pairs = self.H * self.S * self.A
+        return self.hot_bytes + _whole(8 * (4 + self.K) * pairs + 4 * pairs)
+
+
+def _whole(size: int) -> int:
+    """The next multiple of 16."""
+    return -(-size // 16) * 16
 
 
 class Layout(NamedTuple):
-    """Lanes of a run, runs of a block, and whether states are in shared memory."""
+    """Lanes of a run, runs of a block, and what of a state is in shared memory."""
 
     lanes: int
     runs: int
-    in_shared: bool
+    shared: int  # NOTHING, HOT or ALL
+
+    def shared_bytes(self, shape: Shape) -> int:
+        """Bytes of shared memory of a block."""
+        return self.runs * (0, shape.hot_bytes, shape.state_bytes)[self.shared]
+
+    def blocks(self, shape: Shape, shared: int = SHARED) -> int:
+        """Blocks that should fit on a multiprocessor, so that registers are limited for them."""
+        fitting = (shared + RESERVED) // (self.shared_bytes(shape) + RESERVED)
+        return max(1, min(fitting, REGISTERS // (FEWEST * self.lanes * self.runs)))
 
 
 def layout_for(shape: Shape, shared: int = SHARED) -> Layout:
@@ -66,25 +96,27 @@ def layout_for(shape: Shape, shared: int = SHARED) -> Layout:
     Examples
     --------
     >>> from safedrift.gpu.program import Shape, layout_for
-    >>> kind = {"J_P": 1, "J_R": 1, "J_G": 1, "noisy": False, "bernstein": False, "longest": 400}
+    >>> kind = {"J_P": 1, "J_R": 1, "J_G": 1, "noisy": False, "bernstein": False, "lv": False,
+    ...         "dense": True, "longest": 400}
     >>> layout_for(Shape(H=5, S=5, A=3, K=1, C=2, **kind))
-    Layout(lanes=16, runs=8, in_shared=True)
+    Layout(lanes=16, runs=8, shared=2)
     >>> layout_for(Shape(H=10, S=20, A=5, K=1, C=2, **kind))
-    Layout(lanes=128, runs=1, in_shared=True)
+    Layout(lanes=128, runs=1, shared=1)
     >>> layout_for(Shape(H=10, S=100, A=5, K=1, C=2, **kind))
-    Layout(lanes=128, runs=1, in_shared=False)
+    Layout(lanes=128, runs=1, shared=0)
     """
     size = shape.state_bytes
-    if size > min(SMALL, shared):
-        return Layout(THREADS, 1, size <= shared)
-    lanes = next((n for n in (8, 16) if n >= shape.A * shape.S), 32)
-    return Layout(lanes, min(THREADS // lanes, max(1, shared // (2 * size))), True)
+    if size <= min(SMALL, shared):
+        lanes = next((n for n in (8, 16) if n >= shape.A * shape.S), 32)
+        return Layout(lanes, min(THREADS // lanes, max(1, shared // (2 * size))), ALL)
+    return Layout(THREADS, 1, HOT if shape.hot_bytes <= shared else NOTHING)
 
 
 @cache
 def source() -> str:
     """Return the source, which is CUDA C++ and plain C++ alike."""
-    return files("safedrift.gpu").joinpath("propd_ppo.cu").read_text(encoding="utf-8")
+    folder = files("safedrift.gpu")
+    return "\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in FILES)
 
 
 def definitions(shape: Shape, layout: Layout) -> dict[str, str]:
@@ -93,9 +125,12 @@ def definitions(shape: Shape, layout: Layout) -> dict[str, str]:
         **{name: getattr(shape, name) for name in ("H", "S", "A", "K", "C", "J_P", "J_R", "J_G")},
         "NOISY": int(shape.noisy),
         "BERNSTEIN": int(shape.bernstein),
+        "HAS_LV": int(shape.lv),
+        "DENSE": int(shape.dense),
         "LANES": layout.lanes,
         "RUNS": layout.runs,
-        "IN_SHARED": int(layout.in_shared),
+        "BLOCKS": layout.blocks(shape),
+        "SHARED_STATE": layout.shared,
     }
     count = "unsigned short" if shape.count_bytes == 2 else "unsigned"
     return {name: str(value) for name, value in numbers.items()} | {"COUNT": count}

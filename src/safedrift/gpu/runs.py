@@ -147,7 +147,8 @@ def _shape(arrays: TableArrays, learner: PROPDPPO, noisy: bool) -> Shape:
         arrays.transition_path.scenario.shape[1],
         arrays.reward_path.scenario.shape[1],
         arrays.utility_path.scenario.shape[1],
-        noisy, hyper.bonus == BERNSTEIN_BONUS, 2**16 if longest >= 2**16 else 2**16 - 1,
+        noisy, hyper.bonus == BERNSTEIN_BONUS, bool(np.any(hyper.LV)), arrays.states.size == H * S * A * S,
+        2**16 if longest >= 2**16 else 2**16 - 1,
     )  # fmt: skip
 
 
@@ -233,9 +234,9 @@ class _Task:
         self.held[name] = array
         self.words[name] = self.machine.address(array)
 
-    def there(self) -> Any:
-        """The struct itself, on the machine."""
-        return self.machine.put(np.array(list(self.words.values()), np.uint64))
+    def there(self) -> NDArray[np.uint64]:
+        """The words of the struct itself, which a kernel is given by value."""
+        return np.array(list(self.words.values()), np.uint64)
 
 
 def _play(
@@ -251,7 +252,7 @@ def _play(
     """Play all episodes with the runs of a task; returns sums, and logs of chunks."""
     R, M = int(task.held["setting"].size), task.words["M"]
     B = _make_room(machine, task, shape, R, measured.recorded.size)
-    shared = layout.runs * shape.state_bytes if layout.in_shared else 0
+    shared = layout.shared_bytes(shape)
     groups, threads = (-(-R // layout.runs), 1), layout.lanes * layout.runs
     machine.launch(program, "begin", task.there(), groups, threads, 0)
     logs: list[dict[str, NDArray[Any]]] = []
@@ -261,6 +262,7 @@ def _play(
         if log:
             _make_room_for_log(machine, task, shape, R, size)
         there = task.there()
+        machine.launch(program, "mix_worlds", there, (MIXING_BLOCKS, 1), THREADS, 0)
         machine.launch(program, "play", there, groups, threads, shared)
         _measure(machine, program, task, there)
         if log:
@@ -290,7 +292,6 @@ def _measure(machine: Machine, program: Any, task: _Task, there: Any) -> None:
     rows, blocks = task.words["rows"], -(-task.words["runs"] // THREADS)
     if rows == 0:
         return
-    machine.launch(program, "mix_worlds", there, (MIXING_BLOCKS, 1), THREADS, 0)
     machine.launch(program, "evaluate_policies", there, (blocks, rows), THREADS, 0)
     machine.launch(program, "accumulate_sums", there, (blocks, 1), THREADS, 0)
 
