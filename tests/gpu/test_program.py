@@ -17,8 +17,19 @@ from host import COMPILER, Host
 
 import safedrift as sd
 from safedrift.experiments import gpu_runs
-from safedrift.gpu.program import ALL, HOT, NOTHING, Layout, Shape, definitions, layout_for, source, task_fields
-from safedrift.gpu.runs import generator_words, jump_words
+from safedrift.gpu.program import (
+    ALL,
+    HOT,
+    NOTHING,
+    Layout,
+    Shape,
+    definitions,
+    jump_words,
+    layout_for,
+    source,
+    task_fields,
+)
+from safedrift.gpu.runs import generator_words
 from safedrift.results.many_runs import FIGURES
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no g++ on the PATH")
@@ -122,7 +133,7 @@ def test_fields_of_the_task_are_read_from_the_source():
     fields = task_fields()
     assert fields[:4] == ("offsets", "states", "probabilities", "cumulative")
     assert fields[-1] == "log_v"
-    assert len(set(fields)) == len(fields) == 48
+    assert len(set(fields)) == len(fields) == 47
 
 
 def test_a_jump_is_as_many_draws():

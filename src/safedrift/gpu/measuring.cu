@@ -36,60 +36,94 @@ DEVICE void mix_signals(const Task &task, i64 i) {
 
 // ---------------------------------------------------------------- exact values
 
-constexpr bool UNROLLED = DENSE && (1 + K) * S <= 48;  // V of two steps is in registers
-constexpr int TOGETHER = 16 / S < 1 ? 1 : 16 / S < A ? 16 / S : A;  // actions read at once
-constexpr int TILE = TOGETHER * S;
-constexpr int AT_ONCE = UNROLLED ? S : 1;  // states in a row of code
 constexpr int THREADS = 128;
 
-#ifdef __CUDACC__
-#define CHANCE(a, s) (UNROLLED ? tile[(((a) % TOGETHER) * S + (s)) * (THREADS + 1) + threadIdx.x] : own[(h * A + (a)) * S + (s)])
-#else
-#define CHANCE(a, s) own[(h * A + (a)) * S + (s)]
-#endif
-
-// V_r and V_g of the policy of a run in a measured episode. All threads of a block have the same
-// episode, so they read the same numbers of the world; their policies come through a tile.
-DEVICE void evaluate(const Task &task, i64 row, i64 run, double *tile) {
-    double V[1 + K][S], total[1 + K][S];
+// V_r and V_g of the policy of a run in a measured episode.
+DEVICE void evaluate(const Task &task, i64 row, i64 run) {
+    double V[2][1 + K][S];
     const double *p = task.mixed_P + row * task.entries;
     const double *signal = task.mixed_signals + (task.measured[row] - task.first) * (1 + K) * PAIRS;
-    const double *policies = task.policies + row * task.runs * PAIRS, *own = policies + run * PAIRS;
+    const double *policy = task.policies + (row * task.runs + run) * PAIRS;
+    for (int h = H - 1; h >= 0; h--) {
+        for (int s = 0; s < S; s++) {
+            double total[1 + K], q[1 + K];
+            for (int c = 0; c <= K; c++) total[c] = 0.0;
+            for (int a = 0; a < A; a++) {
+                const int pair = (h * S + s) * A + a;
+                for (int c = 0; c <= K; c++) q[c] = signal[c * PAIRS + pair];
+                if (h + 1 < H)
+                    for (i64 e = task.offsets[pair]; e < task.offsets[pair + 1]; e++)
+                        for (int c = 0; c <= K; c++)
+                            q[c] = FMA(p[e], V[(h + 1) & 1][c][task.states[e]], q[c]);
+                const double chance = policy[(h * A + a) * S + s];
+                for (int c = 0; c <= K; c++) total[c] = FMA(chance, q[c], total[c]);
+            }
+            for (int c = 0; c <= K; c++) V[h & 1][c][s] = total[c];
+        }
+    }
+    for (int c = 0; c <= K; c++) {
+        double value = 0.0;
+        for (int s = 0; s < S; s++) value += task.initial_of_state[s] * V[0][c][s];
+        task.values[(row * (1 + K) + c) * task.runs + run] = value;
+    }
+}
+
+#ifdef __CUDACC__
+
+// The same sums for a block of runs, with V in registers: all threads have the same episode, and
+// read P, signals and their policies from shared memory, a few actions of a step at a time.
+constexpr bool TILED = DENSE && (1 + K) * S <= 48;
+constexpr int TOGETHER = 16 / S < 1 ? 1 : 16 / S < A ? 16 / S : A;  // actions
+constexpr int ITEMS = TILED ? TOGETHER * S : 1;                     // pairs
+
+struct Tile {
+    double P[ITEMS * S];              // (actions, S, S next)
+    double signals[(1 + K) * ITEMS];  // (1+K, actions, S)
+    double pi[ITEMS * (THREADS + 1)]; // (actions, S, threads)
+};
+
+DEVICE void read_tile(const Task &task, i64 row, int h, int first, Tile &tile) {
+    const double *p = task.mixed_P + row * task.entries;
+    const double *signals = task.mixed_signals + (task.measured[row] - task.first) * (1 + K) * PAIRS;
+    const i64 block = (i64)blockIdx.x * THREADS;
+    const double *policies = task.policies + (row * task.runs + block) * PAIRS + h * STEP + first * S;
+    const int pairs = (A - first < TOGETHER ? A - first : TOGETHER) * S;
+    const int runs = (int)(task.runs - block < THREADS ? task.runs - block : THREADS);
+    for (int i = threadIdx.x; i < pairs * S; i += THREADS) {
+        const int next = i % S, s = i / S % S, a = first + i / (S * S);
+        tile.P[i] = p[(((i64)h * S + s) * A + a) * S + next];
+    }
+    for (int i = threadIdx.x; i < (1 + K) * pairs; i += THREADS) {
+        const int c = i / pairs, j = i % pairs, s = j % S, a = first + j / S;
+        tile.signals[c * ITEMS + j] = signals[c * PAIRS + (h * S + s) * A + a];
+    }
+    for (int i = threadIdx.x; i < ITEMS * runs; i += THREADS) {
+        const int j = i % ITEMS;
+        if (j < pairs) tile.pi[j * (THREADS + 1) + i / ITEMS] = policies[(i64)(i / ITEMS) * PAIRS + j];
+    }
+}
+
+DEVICE void evaluate_tiled(const Task &task, i64 row, i64 run, Tile &tile) {
+    double V[1 + K][S], total[1 + K][S];
     for (int h = H - 1; h >= 0; h--) {
 #pragma unroll
         for (int i = 0; i < (1 + K) * S; i++) total[i / S][i % S] = 0.0;
-        for (int group = 0; group < A; group += TOGETHER) {
-#ifdef __CUDACC__
-            if (UNROLLED) {
-                __syncthreads();
-                const i64 block = (i64)blockIdx.x * THREADS;
-                for (int i = threadIdx.x; i < TILE * THREADS; i += THREADS) {
-                    const int of = i / TILE, j = i % TILE;
-                    if (block + of < task.runs && group * S + j < STEP)
-                        tile[j * (THREADS + 1) + of] = policies[(block + of) * PAIRS + h * STEP + group * S + j];
-                }
-                __syncthreads();
-            }
-#endif
-            for (int a = group; a < group + TOGETHER && a < A; a++) {
-#pragma unroll AT_ONCE
-                for (int s = 0; s < S; s++) {
-                    const int pair = (h * S + s) * A + a;
-                    double q[1 + K];
-                    for (int c = 0; c <= K; c++) q[c] = signal[c * PAIRS + pair];
-                    if (h + 1 < H) {
-                        if (UNROLLED) {
+        for (int first = 0; first < A; first += TOGETHER) {
+            __syncthreads();
+            read_tile(task, row, h, first, tile);
+            __syncthreads();
+            for (int a = 0; a < TOGETHER && first + a < A; a++) {
 #pragma unroll
-                            for (int next = 0; next < S; next++) {
-                                const double chance = p[(i64)pair * S + next];
-                                for (int c = 0; c <= K; c++) q[c] = FMA(chance, V[c][next], q[c]);
-                            }
-                        } else {
-                            for (i64 e = task.offsets[pair]; e < task.offsets[pair + 1]; e++)
-                                for (int c = 0; c <= K; c++) q[c] = FMA(p[e], V[c][task.states[e]], q[c]);
-                        }
+                for (int s = 0; s < S; s++) {
+                    const int j = a * S + s;
+                    double q[1 + K];
+                    for (int c = 0; c <= K; c++) q[c] = tile.signals[c * ITEMS + j];
+                    if (h + 1 < H) {
+#pragma unroll
+                        for (int next = 0; next < S; next++)
+                            for (int c = 0; c <= K; c++) q[c] = FMA(tile.P[j * S + next], V[c][next], q[c]);
                     }
-                    const double chance = CHANCE(a, s);
+                    const double chance = tile.pi[j * (THREADS + 1) + threadIdx.x];
                     for (int c = 0; c <= K; c++) total[c][s] = FMA(chance, q[c], total[c][s]);
                 }
             }
@@ -100,11 +134,13 @@ DEVICE void evaluate(const Task &task, i64 row, i64 run, double *tile) {
     if (run >= task.runs) return;
     for (int c = 0; c <= K; c++) {
         double value = 0.0;
-#pragma unroll AT_ONCE
+#pragma unroll
         for (int s = 0; s < S; s++) value += task.initial_of_state[s] * V[c][s];
         task.values[(row * (1 + K) + c) * task.runs + run] = value;
     }
 }
+
+#endif
 
 // Running sums of regret, its positive part, shortfalls and theirs, episode after episode.
 DEVICE void accumulate(const Task &task, i64 run) {
@@ -140,10 +176,12 @@ extern "C" __global__ void mix_worlds(const __grid_constant__ Task task) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) evaluate_policies(const __grid_constant__ Task task) {
-    __shared__ double tile[UNROLLED ? TILE * (THREADS + 1) : 1];
+    __shared__ __align__(16) Tile tile;
     const i64 run = (i64)blockIdx.x * THREADS + threadIdx.x;
-    if (!UNROLLED && run >= task.runs) return;
-    for (i64 row = blockIdx.y; row < task.rows; row += gridDim.y) evaluate(task, row, run, tile);
+    for (i64 row = blockIdx.y; row < task.rows; row += gridDim.y) {
+        if (TILED) evaluate_tiled(task, row, run, tile);
+        else if (run < task.runs) evaluate(task, row, run);
+    }
 }
 
 extern "C" __global__ void accumulate_sums(const __grid_constant__ Task task) {
@@ -161,7 +199,7 @@ extern "C" void mix_worlds(const Task *task) {
 
 extern "C" void evaluate_policies(const Task *task) {
     for (i64 row = 0; row < task->rows; row++)
-        for (i64 run = 0; run < task->runs; run++) evaluate(*task, row, run, nullptr);
+        for (i64 run = 0; run < task->runs; run++) evaluate(*task, row, run);
 }
 
 extern "C" void accumulate_sums(const Task *task) {

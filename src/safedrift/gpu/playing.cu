@@ -10,26 +10,33 @@ DEVICE int first_state(const Task &task, double u) {
 }
 
 DEVICE int next_state(const Task &task, i64 m, int h, int s, int a, double u) {
+    // The scenario of u; its uniform is what remains of u, over its weight.
     const double *weight = task.weight_P + m * J_P;
-    int j = 0;
-    while (j + 1 < J_P && (u >= weight[j] || weight[j] == 0.0)) {
-        u -= weight[j];
-        j++;
+    double rest = u, share = 1.0;
+    int scenario = 0;
+    bool found = false;
+    for (int j = 0; j < J_P; j++) {
+        const double w = weight[j];
+        if (!found && w > 0.0) {
+            scenario = j;
+            share = w;
+            rest = u;
+            found = u < w;
+            u -= w;
+        }
     }
-    while (weight[j] == 0.0) j--;  // rounding pushed u past the last scenario in use
-    const double share = weight[j];
-    const double *cumulative = task.cumulative + task.scenario_P[m * J_P + j] * task.entries;
+    const double *cumulative = task.cumulative + task.scenario_P[m * J_P + scenario] * task.entries;
     const i64 row = ((i64)h * S + s) * A + a;
-    i64 low = DENSE ? row * S : task.offsets[row];
-    i64 high = (DENSE ? low + S : task.offsets[row + 1]) - 1;
-    while ((!DENSE || S > 8) && high - low > 8) {
-        i64 middle = (low + high) / 2;
-        if (u < cumulative[middle] * share) high = middle;
+    const i64 first = DENSE ? row * S : task.offsets[row];
+    int low = 0, high = (int)(DENSE ? S : task.offsets[row + 1] - first) - 1;
+    while ((!DENSE || S > 32) && high - low > 32) {
+        const int middle = (low + high) / 2;
+        if (rest < cumulative[first + middle] * share) high = middle;
         else low = middle + 1;
     }
-    i64 place = low;
-    for (i64 e = low; e < high; e++) place += u >= cumulative[e] * share;
-    return (int)task.states[place];
+    int place = low;
+    for (int e = low; e < high; e++) place += rest >= cumulative[first + e] * share;
+    return DENSE ? place : (int)task.states[first + place];
 }
 
 // Draw an action from pi_h(.|s).
@@ -57,6 +64,7 @@ DEVICE int choose(const Task &task, i64 m, const State &x, int h, int s) {
 DEVICE void look_ahead(const State &x, int h, int i, double n, double inverse, double *total, double *square) {
     const COUNT *moves = x.moves + (i64)h * S * STEP + i;
     const double *ahead = x.v + ((h + 1) & 1) * C * S;
+    for (int c = 0; c < C; c++) total[c] = 0.0;
     if (!LISTED) {
         double times[S];
         for (int next = 0; next < S; next++) times[next] = (double)moves[next * STEP];
@@ -105,53 +113,67 @@ DEVICE void estimate(const State &x, int h, int i, const double *lv, const Setti
     const int p = h * STEP + i;
     const double most = (double)(H - h);
     const COUNT visits = x.visits[p];
-    if (visits == 0 && BERNSTEIN) {
-        for (int c = 0; c < C; c++) x.x[c * STEP + i] = most;
+    double *found = x.x + h % BUFFERS * C * STEP + i;
+    if (LISTED && BERNSTEIN && visits == 0) {
+        for (int c = 0; c < C; c++) found[c * STEP] = most;
         return;
     }
     const double n = (double)visits, weight = x.weight[p], bonus = x.bonus[p];
-    double total[C], square[1 + K];
+    double sums[1 + K], total[C], square[1 + K];
+    for (int c = 0; c <= K; c++) sums[c] = x.sums[c * PAIRS + p];
     for (int c = 0; c < C; c++) total[c] = 0.0;
     for (int c = 0; c <= K; c++) square[c] = 0.0;
-    if (h + 1 < H && visits > 0) look_ahead(x, h, i, n, BERNSTEIN ? bonus : 0.0, total, square);
+    if (h + 1 < H && (!LISTED || visits > 0))
+        look_ahead(x, h, i, n, BERNSTEIN ? bonus : 0.0, total, square);
     for (int c = 0; c < C; c++) {
-        double y = (x.sums[(c <= K ? c : c - K) * PAIRS + p] + total[c]) * weight;
+        double y = (sums[c <= K ? c : c - K] + total[c]) * weight;
         if (c <= K) {
             double more = bonus;
             if (BERNSTEIN) {
-                const double deviation = square[c] > 0.0 ? square[c] * RSQRT(square[c]) : 0.0;
-                more = FMA(own.scale * FMA(own.scale, most, deviation), bonus, own.lam * weight);
+                more = own.scale * FMA(own.scale, most, deviation_of(square[c]));
+                more = FMA(more, bonus, own.lam * weight);
             }
             y = y + (HAS_LV && c > 0 ? more + lv[(c - 1) * H + h] : more);
         }
         y = y < most ? y : most;
         y = y > 0.0 ? y : 0.0;
-        if (c > K && visits == 0) y = most;
-        x.x[c * STEP + i] = y;
+        if (visits == 0 && (BERNSTEIN || c > K)) y = most;
+        found[c * STEP] = y;
     }
 }
 
 // V of channel c at (h, s): the average of its estimates over the policy.
 DEVICE void average(const State &x, int h, int i) {
     const int c = i / S, s = i % S;
+    const double *pi = x.pi + h * STEP + s, *found = x.x + (h % BUFFERS * C + c) * STEP + s;
     double value = 0.0;
-    for (int a = 0; a < A; a++) value = FMA(x.pi[h * STEP + a * S + s], x.x[c * STEP + a * S + s], value);
+    for (int a = 0; a < A; a++) value = FMA(pi[a * S], found[a * S], value);
     x.v[(h & 1) * C * S + i] = value;
 }
 
 // log pi_{m+1} = log pi_m + alpha (Q_r + mu Q_g) at one pair, relative to action 0, in two floats.
 DEVICE void improve(const State &x, int h, int i, double alpha) {
     const int p = h * STEP + i, s = i % S;
-    if (!x.seen[h * S + s]) return;
-    double step = (x.x[i] - x.x[s]) + x.mu[0] * (x.x[STEP + i] - x.x[STEP + s]);
+    if (LISTED && !x.seen[h * S + s]) return;
+    const double *q = x.x + h % BUFFERS * C * STEP;
+    double step = (q[i] - q[s]) + x.mu[0] * (q[STEP + i] - q[STEP + s]);
     for (int k = 1; k < K; k++)
-        step += x.mu[k] * (x.x[(1 + k) * STEP + i] - x.x[(1 + k) * STEP + s]);
+        step += x.mu[k] * (q[(1 + k) * STEP + i] - q[(1 + k) * STEP + s]);
     double old = x.logit[p];
     double add = alpha * step + (double)x.low[p];
     double sum = old + add;
     double back = sum - old;
     x.low[p] = (float)((old - (sum - back)) + (add - back));
     x.logit[p] = sum;
+}
+
+// Ask for what the next step needs of main memory.
+DEVICE void prefetch(const State &x, int p) {
+    PREFETCH(x.weight + p);
+    PREFETCH(x.bonus + p);
+    PREFETCH(x.logit + p);
+    PREFETCH(x.low + p);
+    for (int c = 0; c <= K; c++) PREFETCH(x.sums + c * PAIRS + p);
 }
 
 // pi from its logarithms at one (h, s); where the window has no visits it has not changed.
@@ -173,10 +195,9 @@ DEVICE void normalise(const State &x, int i) {
 
 // ---------------------------------------------------------------- Algorithm 1
 
-DEVICE void play_run(const Task &task, i64 run, int lane, const State &x, unsigned mask) {
+DEVICE void play_run(const Task &task, i64 run, int lane, const State &x) {
     const Setting own = setting_of(task, task.setting[run]);
     i64 window_age = task.first % own.W, policy_age = task.first % own.L;
-    (void)mask;
     for (int e = 0; e < (int)task.episodes; e++) {  // Alg. 1, line 2
         const i64 m = task.first + e;
         const bool opens = window_age == 0, restarts = policy_age == 0;
@@ -204,8 +225,7 @@ DEVICE void play_run(const Task &task, i64 run, int lane, const State &x, unsign
         EACH(j, DRAWS) {
             const int stream = j < H ? 0 : 1;
             x.u[j] = uniform(x.generator + 2 * j);
-            const u64 *over = task.jumps + 4 * stream;
-            jump(x.generator + 2 * j, over[0], over[1], x.increment + 2 * stream);
+            jump(x.generator + 2 * j, JUMP[4 * stream], JUMP[4 * stream + 1], x.increment + 2 * stream);
         }
         BARRIER;
         // Act; the policy is written down meanwhile.
@@ -250,19 +270,24 @@ DEVICE void play_run(const Task &task, i64 run, int lane, const State &x, unsign
         const i64 window = x.window[0] < own.windows ? x.window[0] : own.windows - 1;
         const double *lv = own.LV + window * K * H;
         for (int h = H - 1; h >= 0; h--) {
+            if (SHARED_STATE < 2 && h > 0) EACH(i, STEP) prefetch(x, (h - 1) * STEP + i);
             EACH(i, STEP) estimate(x, h, i, lv, own);
             BARRIER;
             EACH(i, C * S) average(x, h, i);
+            if (BUFFERS > 1) BARRIER;
             if (improves) EACH(i, STEP - S) improve(x, h, S + i, own.alpha);
-            BARRIER;
+            if (BUFFERS == 1) BARRIER;
         }
-        EACH(c, C) {  // Alg. 3, line 10
-            double value = 0.0;
-            for (int s = 0; s < S; s++) value += task.initial_of_state[s] * x.v[c * S + s];
-            const int used = own.dual_signal == PLAIN ? 1 + K : 1;
-            if (own.dual_signal != OBSERVED && c >= used && c < used + K) x.dual[c - used] = value;
-            if (task.log_v) task.log_v[(run * task.episodes + e) * C + c] = value;
+        if (own.dual_signal != OBSERVED || task.log_v) {
+            EACH(c, C) {  // Alg. 3, line 10
+                double value = 0.0;
+                for (int s = 0; s < S; s++) value += task.initial_of_state[s] * x.v[c * S + s];
+                const int used = own.dual_signal == PLAIN ? 1 + K : 1;
+                if (own.dual_signal != OBSERVED && c >= used && c < used + K) x.dual[c - used] = value;
+                if (task.log_v) task.log_v[(run * task.episodes + e) * C + c] = value;
+            }
         }
+        BARRIER;
         if (own.dual_signal == OBSERVED) {
             EACH(k, K) {
                 double total = 0.0;
@@ -304,7 +329,7 @@ DEVICE void begin_run(const Task &task, i64 run, int lane, const State &x) {
         const u64 *given = task.generators + (run * 2 + stream) * 4;
         increment[0] = given[2];
         increment[1] = given[3];
-        jump(increment, task.jumps[4 * stream + 2], task.jumps[4 * stream + 3], none);
+        jump(increment, JUMP[4 * stream + 2], JUMP[4 * stream + 3], none);
     }
     EACH(j, DRAWS) {
         const int stream = j < H ? 0 : 1;
@@ -324,14 +349,14 @@ DEVICE void begin_run(const Task &task, i64 run, int lane, const State &x) {
 extern __shared__ u64 shared_memory[];
 
 extern "C" __global__ void __launch_bounds__(LANES * RUNS, BLOCKS) play(const __grid_constant__ Task task) {
-    const i64 run = (i64)blockIdx.x * RUNS + threadIdx.x / LANES;
-    if (run >= task.runs) return;  // a whole group, whose lanes alone share its barriers
+    // Whole groups leave; within a warp they stay together, and play the last run once more.
+    i64 run = (i64)blockIdx.x * RUNS + threadIdx.x / LANES;
+    if (LANES >= 32 && run >= task.runs) return;
+    run = run < task.runs ? run : task.runs - 1;
     const int lane = threadIdx.x % LANES;
-    const unsigned group = threadIdx.x % 32 / (LANES < 32 ? LANES : 32);
-    const unsigned mask = LANES >= 32 ? 0xffffffffu : ((1u << (LANES & 31)) - 1) << (group * LANES);
     char *own = task.memory + run * STATE_BYTES;
     if (SHARED_STATE == 0) {
-        play_run(task, run, lane, state_at(own, own + HOT_BYTES), mask);
+        play_run(task, run, lane, state_at(own, own + HOT_BYTES));
         return;
     }
     const i64 size = SHARED_STATE == 2 ? STATE_BYTES : HOT_BYTES;
@@ -339,8 +364,8 @@ extern "C" __global__ void __launch_bounds__(LANES * RUNS, BLOCKS) play(const __
     for (int i = lane; i < size / 8; i += LANES) here[i] = ((u64 *)own)[i];
     BARRIER;
     char *hot = (char *)here;
-    if (SHARED_STATE == 2) play_run(task, run, lane, state_at(hot, hot + HOT_BYTES), mask);
-    else play_run(task, run, lane, state_at(hot, own + HOT_BYTES), mask);
+    if (SHARED_STATE == 2) play_run(task, run, lane, state_at(hot, hot + HOT_BYTES));
+    else play_run(task, run, lane, state_at(hot, own + HOT_BYTES));
     for (int i = lane; i < size / 8; i += LANES) ((u64 *)own)[i] = here[i];
 }
 
@@ -366,7 +391,7 @@ extern "C" void begin(const Task *task) {
 }
 
 static void play_lane(const Task *task, int lane) {
-    for (i64 run = 0; run < task->runs; run++) play_run(*task, run, lane, state_of(task, run), 0);
+    for (i64 run = 0; run < task->runs; run++) play_run(*task, run, lane, state_of(task, run));
 }
 
 extern "C" void play(const Task *task) {

@@ -14,7 +14,17 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-__all__ = ["SHARED", "Layout", "Shape", "definitions", "layout_for", "source", "task_fields"]
+__all__ = [
+    "SHARED",
+    "Layout",
+    "Shape",
+    "definitions",
+    "draws",
+    "jump_words",
+    "layout_for",
+    "source",
+    "task_fields",
+]
 
 SHARED = 227 * 1024  # bytes of shared memory that a block can have (compute capability 9.0)
 RESERVED = 1024  # bytes that each block takes beside them
@@ -53,7 +63,7 @@ class Shape(NamedTuple):
         """Bytes of a state that are looked up at random (`HOT_BYTES` in the source)."""
         H, S, A, K, C = self[:5]
         pairs, draws = H * S * A, 2 * H + (H * (1 + K) if self.noisy else 0)
-        doubles = pairs + C * A * S + 2 * C * S + draws + 3 * K + (1 + K) * H
+        doubles = pairs + (2 if S > 8 else 1) * C * A * S + 2 * C * S + draws + 3 * K + (1 + K) * H
         words = 2 * draws + 5
         marks = (H - 1) * -(-S // 32) * S * A if S > 8 else 0
         counts = pairs + (H - 1) * S * A * S
@@ -112,6 +122,25 @@ def layout_for(shape: Shape, shared: int = SHARED) -> Layout:
     return Layout(THREADS, 1, HOT if shape.hot_bytes <= shared else NOTHING)
 
 
+MULTIPLIER = 0x2360ED051FC65DA44385DF649FCCF645  # of PCG64
+MODULUS = 2**128
+WORD = 2**64 - 1
+
+
+def draws(shape: Shape) -> tuple[int, int]:
+    """Uniforms of an episode: for actions, and for states and noise (`kernels.stepping`)."""
+    return shape.H, shape.H + shape.H * (1 + shape.K)
+
+
+def jump_words(draws: int) -> list[int]:
+    """Return what a jump over so many draws multiplies state and increment by."""
+    power, total = 1, 0
+    for _ in range(draws):
+        total = (total + power) % MODULUS
+        power = power * MULTIPLIER % MODULUS
+    return [power & WORD, power >> 64, total & WORD, total >> 64]
+
+
 @cache
 def source() -> str:
     """Return the source, which is CUDA C++ and plain C++ alike."""
@@ -133,7 +162,12 @@ def definitions(shape: Shape, layout: Layout) -> dict[str, str]:
         "SHARED_STATE": layout.shared,
     }
     count = "unsigned short" if shape.count_bytes == 2 else "unsigned"
-    return {name: str(value) for name, value in numbers.items()} | {"COUNT": count}
+    jumps = [word for n in draws(shape) for word in jump_words(n)]
+    return (
+        {name: str(value) for name, value in numbers.items()}
+        | {"COUNT": count}
+        | {f"JUMP_{i}": f"{word}ull" for i, word in enumerate(jumps)}
+    )
 
 
 @cache

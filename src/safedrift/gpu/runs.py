@@ -17,6 +17,7 @@ from safedrift._check import FloatArray, IntArray
 from safedrift.gpu.card import Machine
 from safedrift.gpu.program import (
     THREADS,
+    WORD,
     Layout,
     Shape,
     definitions,
@@ -32,9 +33,6 @@ from safedrift.learners.propd_ppo.engines import TableEngine
 
 __all__ = ["Batch", "Measured", "generator_words", "obstacle", "play_batches"]
 
-MULTIPLIER = 0x2360ED051FC65DA44385DF649FCCF645  # of PCG64
-MODULUS = 2**128
-WORD = 2**64 - 1
 MOST_VALUES = 4096  # (1+K) S: a thread keeps the values of two steps to itself
 MOST_COUNTS = 2**30  # H S² A: counts of transitions are dense
 MOST_CONSTRAINTS = 3
@@ -83,15 +81,6 @@ def generator_words(stream: np.random.SeedSequence) -> list[int]:
     return [state & WORD, state >> 64, increment & WORD, increment >> 64]
 
 
-def jump_words(draws: int) -> list[int]:
-    """Return what a jump over so many draws multiplies state and increment by."""
-    power, total = 1, 0
-    for _ in range(draws):
-        total = (total + power) % MODULUS
-        power = power * MULTIPLIER % MODULUS
-    return [power & WORD, power >> 64, total & WORD, total >> 64]
-
-
 # ---------------------------------------------------------------- batches of runs
 
 
@@ -130,7 +119,6 @@ def play_batches(
             own = {
                 "setting": part[:, 0].astype(np.int32),
                 "generators": generators[part[:, 1]],
-                "jumps": np.array([jump_words(n) for n in _draws(shape)], np.uint64),
             }
             task = _Task(machine, world | settings | own)
             sums, logs = _play(machine, program, task, shape, chosen, measured, progress, log)
@@ -147,14 +135,10 @@ def _shape(arrays: TableArrays, learner: PROPDPPO, noisy: bool) -> Shape:
         arrays.transition_path.scenario.shape[1],
         arrays.reward_path.scenario.shape[1],
         arrays.utility_path.scenario.shape[1],
-        noisy, hyper.bonus == BERNSTEIN_BONUS, bool(np.any(hyper.LV)), arrays.states.size == H * S * A * S,
+        noisy, hyper.bonus == BERNSTEIN_BONUS, bool(np.any(hyper.LV)),
+        arrays.states.size == H * S * A * S,
         2**16 if longest >= 2**16 else 2**16 - 1,
     )  # fmt: skip
-
-
-def _draws(shape: Shape) -> tuple[int, int]:
-    """Uniforms of an episode: for actions, and for states and noise (`kernels.stepping`)."""
-    return shape.H, shape.H + shape.H * (1 + shape.K)
 
 
 def _periods(learner: PROPDPPO) -> tuple[int, int]:

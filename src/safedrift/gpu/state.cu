@@ -15,7 +15,8 @@
 // J_P, J_R, J_G (scenarios mixed in an episode), NOISY, BERNSTEIN, HAS_LV, DENSE (all S states are
 // listed as successors of every pair), COUNT (an unsigned type), LANES, RUNS (per block), BLOCKS
 // (per multiprocessor, at least), SHARED_STATE (of the state of a run: 2 all, 1 the hot part, or 0
-// nothing is in shared memory).
+// nothing is in shared memory), JUMP_0 to JUMP_7 (numbers of a jump over the draws of an episode, for actions
+// and for the world: multiplier, and what the increment is times).
 
 typedef long long i64;
 typedef unsigned long long u64;
@@ -27,12 +28,13 @@ typedef unsigned long long u64;
 #define AS_BITS(x) __double_as_longlong(x)
 #define FMA(a, b, c) fma(a, b, c)
 #define SQRT(x) sqrt(x)
-#define RSQRT(x) rsqrt(x)
 #define LOWEST(bits) (__ffs(bits) - 1)
+#define CONSTANT static __constant__
+#define PREFETCH(address) asm volatile("prefetch.L1 [%0];" ::"l"(address))
 #if LANES > 32
 #define BARRIER __syncthreads()
 #else
-#define BARRIER __syncwarp(mask)
+#define BARRIER __syncwarp()
 #endif
 #else
 #include <cmath>
@@ -54,8 +56,9 @@ static inline i64 as_bits(double x) { i64 bits; std::memcpy(&bits, &x, 8); retur
 #define AS_BITS(x) as_bits(x)
 #define FMA(a, b, c) ((a) * (b) + (c))
 #define SQRT(x) std::sqrt(x)
-#define RSQRT(x) (1.0 / std::sqrt(x))
 #define LOWEST(bits) __builtin_ctz(bits)
+#define CONSTANT static const
+#define PREFETCH(address) (void)(address)
 #endif
 
 #define EACH(i, n) for (int i = lane; i < (n); i += LANES)
@@ -64,7 +67,9 @@ constexpr int PAIRS = H * S * A, STEP = A * S;
 constexpr int SIGNALS = (1 + K) * H;
 constexpr int DRAWS = NOISY ? 2 * H + SIGNALS : 2 * H;  // uniforms used: actions, states, noise
 constexpr bool LISTED = S > 8;             // observed successors are marked, else all S are read
+constexpr int BUFFERS = LISTED ? 2 : 1;    // of estimates: a step is improved during the next
 constexpr int MARKS = (S + 31) / 32;       // words of marks of a pair
+CONSTANT u64 JUMP[] = {JUMP_0, JUMP_1, JUMP_2, JUMP_3, JUMP_4, JUMP_5, JUMP_6, JUMP_7};
 constexpr bool AHEAD = H * S <= 4 * LANES;  // choose in all (h, s) at once, and walk afterwards
 enum { OPTIMISTIC = 0, PLAIN = 1, OBSERVED = 2 };
 enum { ALPHA, ETA, XI, CHI, LAM, SHIFT, SCALE, NUMBERS };      // of a setting
@@ -91,7 +96,6 @@ struct Task {
     const int *setting;         // (runs,)
     // random numbers: PCG64
     const u64 *generators;  // (runs, 2, 4) actions, world: state and increment, low words first
-    const u64 *jumps;       // (2, 4) over an episode: multiplier, and what the increment is times
     // runs and episodes of this launch
     i64 runs, first, episodes;
     char *memory;          // (runs, STATE_BYTES)
@@ -118,7 +122,7 @@ struct Task {
 struct State {
     // hot: looked up at random
     double *pi;                                     // (H, A, S)
-    double *x, *v;                                  // (C, A, S), (2, C, S) of two steps
+    double *x, *v;                                  // (BUFFERS, C, A, S), (2, C, S) of two steps
     double *u, *mu, *dual, *last_b, *signals;       // (DRAWS,), (K,), (K,), (K,), (1+K, H)
     u64 *generator, *increment;                     // (DRAWS, 2), (2, 2)
     i64 *window;
@@ -131,7 +135,7 @@ struct State {
     float *low;                                     // (H, A, S)
 };
 
-constexpr i64 DOUBLES = PAIRS + C * STEP + 2 * C * S + DRAWS + 3 * K + SIGNALS;
+constexpr i64 DOUBLES = PAIRS + BUFFERS * C * STEP + 2 * C * S + DRAWS + 3 * K + SIGNALS;
 constexpr i64 WORDS = 2 * DRAWS + 4 + 1;
 constexpr i64 INTEGERS = 2 * H + H * S + (LISTED ? (H - 1) * MARKS * STEP : 0);
 constexpr i64 COUNTS = PAIRS + (i64)(H - 1) * S * STEP;
@@ -144,7 +148,7 @@ DEVICE State state_at(char *hot, char *cold) {
     State x;
     double *d = (double *)hot;
     x.pi = d; d += PAIRS;
-    x.x = d; d += C * STEP;
+    x.x = d; d += BUFFERS * C * STEP;
     x.v = d; d += 2 * C * S;
     x.u = d; d += DRAWS;
     x.mu = d; d += K;
@@ -194,28 +198,39 @@ DEVICE Setting setting_of(const Task &task, int number) {
 
 // ---------------------------------------------------------------- arithmetic
 
+// 1/13!, 1/12!, ..., 1/2!, 1, and log2(e), ln 2 in two parts.
+CONSTANT double SERIES[] = {
+    1.6059043836821613e-10, 2.08767569878681e-09, 2.505210838544172e-08, 2.755731922398589e-07,
+    2.7557319223985893e-06, 2.48015873015873e-05, 0.0001984126984126984, 0.001388888888888889,
+    0.008333333333333333, 0.041666666666666664, 0.16666666666666666, 0.5, 1.0};
+CONSTANT double LOGARITHMS[] = {1.4426950408889634, 6.93147180369123816490e-01, 1.90821492927058770002e-10};
+
 // exp(x) for x <= 0 or hardly above, as in kernels.tabular.propd_ppo.exponentials.
 DEVICE double exponential(double given) {
-    double x = given > -708.0 ? given : -708.0;
-    double shifted = FMA(x, 1.4426950408889634, 6755399441055744.0);
-    double k = shifted - 6755399441055744.0;
-    double r = FMA(k, -6.93147180369123816490e-01, x);
-    r = FMA(k, -1.90821492927058770002e-10, r);
-    double y = 1.6059043836821613e-10;
-    y = FMA(y, r, 2.08767569878681e-09);
-    y = FMA(y, r, 2.505210838544172e-08);
-    y = FMA(y, r, 2.755731922398589e-07);
-    y = FMA(y, r, 2.7557319223985893e-06);
-    y = FMA(y, r, 2.48015873015873e-05);
-    y = FMA(y, r, 0.0001984126984126984);
-    y = FMA(y, r, 0.001388888888888889);
-    y = FMA(y, r, 0.008333333333333333);
-    y = FMA(y, r, 0.041666666666666664);
-    y = FMA(y, r, 0.16666666666666666);
-    y = FMA(y, r, 0.5);
-    y = FMA(y, r, 1.0);
-    double scale = AS_DOUBLE((i64)((u64)(AS_BITS(shifted) + 1023) << 52));
+    const double x = given > -708.0 ? given : -708.0;
+    const double shifted = FMA(x, LOGARITHMS[0], 6755399441055744.0);
+    const double k = shifted - 6755399441055744.0;
+    const double r = FMA(-k, LOGARITHMS[2], FMA(-k, LOGARITHMS[1], x));
+    double y = SERIES[0];
+#pragma unroll
+    for (int i = 1; i < 13; i++) y = FMA(y, r, SERIES[i]);
+    const double scale = AS_DOUBLE((i64)((u64)(AS_BITS(shifted) + 1023) << 52));
     return given > -708.0 ? FMA(y, r, 1.0) * scale : 0.0;
+}
+
+// The square root of a variance; of next to nothing, or less through rounding, 0.
+DEVICE double deviation_of(double x) {
+#ifdef __CUDACC__
+    float guess;  // 22 bits, doubled twice
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(guess) : "f"((float)x));
+    const double half = 0.5 * (double)guess;
+    double y = x * (double)guess;
+    y = FMA(FMA(-y, y, x), half, y);
+    y = FMA(FMA(-y, y, x), half, y);
+#else
+    const double y = SQRT(x);
+#endif
+    return x > 1e-30 ? y : 0.0;
 }
 
 // x <- x * multiplier + increment modulo 2^128, low words first.
@@ -234,9 +249,9 @@ DEVICE double uniform(const u64 *x) {
     return (double)(bits >> 11) * (1.0 / 9007199254740992.0);
 }
 
-// The bonus of n visits; with Bernstein's, 1/n, of which the bonus is made.
+// The bonus of n visits; with Bernstein's, 1/n, of which the bonus is made (0 without a visit).
 DEVICE double bonus_of_count(int h, double n, const Setting &own) {
-    if (BERNSTEIN) return 1.0 / n;
+    if (BERNSTEIN) return n > 0.0 ? 1.0 / n : 0.0;
     double d = n + own.shift;
     if (own.shift == 0.0 && d < 1.0) d = 1.0;
     return own.root[h] / SQRT(d) + own.tail[h] / (n + own.lam);
