@@ -24,14 +24,16 @@ DEVICE void mix_transitions(const Task &task, i64 row, i64 e) {
     for (int j = 0; j < J_P; j++)
         if (weight[j] > 0.0) p += weight[j] * task.probabilities[scenario[j] * task.entries + e];
     if (J_P == 1) p = task.probabilities[scenario[0] * task.entries + e];
-    task.mixed_P[row * task.entries + e] = p;
+    const i64 next = e % S, a = e / S % A, s = e / STEP % S, h = e / (S * STEP);  // where FUSED
+    task.mixed_P[row * task.entries + (FUSED ? ((h * S + next) * A + a) * S + s : e)] = p;
 }
 
-// Item i of all signals of an episode of this launch, (episodes, 1+K, H, S, A).
+// Item i of all signals of the episodes of this launch, (episodes, 1+K, H, A, S).
 DEVICE void mix_signals(const Task &task, i64 i) {
     const i64 e = i / ((1 + K) * PAIRS);
-    const int j = (int)(i % ((1 + K) * PAIRS));
-    task.mixed_signals[i] = mean_signal(task, task.first + e, j / PAIRS, j % PAIRS);
+    const int c = (int)(i / PAIRS % (1 + K)), p = (int)(i % PAIRS);
+    const int pair = (p / STEP * S + p % S) * A + p / S % A;
+    task.mixed_signals[i] = mean_signal(task, task.first + e, c, pair);
 }
 
 // ---------------------------------------------------------------- exact values
@@ -50,7 +52,7 @@ DEVICE void evaluate(const Task &task, i64 row, i64 run) {
             for (int c = 0; c <= K; c++) total[c] = 0.0;
             for (int a = 0; a < A; a++) {
                 const int pair = (h * S + s) * A + a;
-                for (int c = 0; c <= K; c++) q[c] = signal[c * PAIRS + pair];
+                for (int c = 0; c <= K; c++) q[c] = signal[c * PAIRS + (h * A + a) * S + s];
                 if (h + 1 < H)
                     for (i64 e = task.offsets[pair]; e < task.offsets[pair + 1]; e++)
                         for (int c = 0; c <= K; c++)
@@ -72,7 +74,7 @@ DEVICE void evaluate(const Task &task, i64 row, i64 run) {
 
 // The same sums for a block of runs, with V in registers: all threads have the same episode, and
 // read P, signals and their policies from shared memory, a few actions of a step at a time.
-constexpr bool TILED = DENSE && (1 + K) * S <= 48;
+constexpr bool TILED = DENSE && !FUSED && (1 + K) * S <= 48;
 constexpr int TOGETHER = 16 / S < 1 ? 1 : 16 / S < A ? 16 / S : A;  // actions
 constexpr int ITEMS = TILED ? TOGETHER * S : 1;                     // pairs
 
@@ -94,8 +96,8 @@ DEVICE void read_tile(const Task &task, i64 row, int h, int first, Tile &tile) {
         tile.P[i] = p[(((i64)h * S + s) * A + a) * S + next];
     }
     for (int i = threadIdx.x; i < (1 + K) * pairs; i += THREADS) {
-        const int c = i / pairs, j = i % pairs, s = j % S, a = first + j / S;
-        tile.signals[c * ITEMS + j] = signals[c * PAIRS + (h * S + s) * A + a];
+        const int c = i / pairs, j = i % pairs;
+        tile.signals[c * ITEMS + j] = signals[c * PAIRS + h * STEP + first * S + j];
     }
     for (int i = threadIdx.x; i < ITEMS * runs; i += THREADS) {
         const int j = i % ITEMS;

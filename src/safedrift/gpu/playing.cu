@@ -63,8 +63,7 @@ DEVICE int choose(const Task &task, i64 m, const State &x, int h, int s) {
 // Sums over the observed successors of a pair: Σ n V, and Σ n (V - mean)² of the optimistic ones.
 DEVICE void look_ahead(const State &x, int h, int i, double n, double inverse, double *total, double *square) {
     const COUNT *moves = x.moves + (i64)h * S * STEP + i;
-    const double *ahead = x.v + ((h + 1) & 1) * C * S;
-    for (int c = 0; c < C; c++) total[c] = 0.0;
+    const double *ahead = x.v + ((h + 1) & 1) * CHANNELS * S;
     if (!LISTED) {
         double times[S];
         for (int next = 0; next < S; next++) times[next] = (double)moves[next * STEP];
@@ -108,31 +107,37 @@ DEVICE void look_ahead(const State &x, int h, int i, double n, double inverse, d
     }
 }
 
+// Bonus of n visits that does not depend on the channel (Bernstein's: see `estimate`).
+DEVICE double bonus_of_count(int h, double n, double weight, const Setting &own) {
+    double d = n + own.shift;
+    if (own.shift == 0.0 && d < 1.0) d = 1.0;
+    return own.root[h] * inverse(deviation_of(d)) + own.tail[h] * weight;
+}
+
 // Estimates of all channels at one pair of step h: Alg. 3, lines 3 to 8.
 DEVICE void estimate(const State &x, int h, int i, const double *lv, const Setting &own) {
     const int p = h * STEP + i;
     const double most = (double)(H - h);
     const COUNT visits = x.visits[p];
-    double *found = x.x + h % BUFFERS * C * STEP + i;
+    double *found = x.x + i;
     if (LISTED && BERNSTEIN && visits == 0) {
         for (int c = 0; c < C; c++) found[c * STEP] = most;
         return;
     }
-    const double n = (double)visits, weight = x.weight[p], bonus = x.bonus[p];
+    const double n = (double)visits, weight = inverse(n + own.lam);
+    const double inverse_n = BERNSTEIN ? inverse(visits > 0 ? n : 1.0) : 0.0;
     double sums[1 + K], total[C], square[1 + K];
     for (int c = 0; c <= K; c++) sums[c] = x.sums[c * PAIRS + p];
     for (int c = 0; c < C; c++) total[c] = 0.0;
     for (int c = 0; c <= K; c++) square[c] = 0.0;
-    if (h + 1 < H && (!LISTED || visits > 0))
-        look_ahead(x, h, i, n, BERNSTEIN ? bonus : 0.0, total, square);
+    if (h + 1 < H && (!LISTED || visits > 0)) look_ahead(x, h, i, n, inverse_n, total, square);
+    double bonus = BERNSTEIN ? own.lam * weight : bonus_of_count(h, n, weight, own);
     for (int c = 0; c < C; c++) {
         double y = (sums[c <= K ? c : c - K] + total[c]) * weight;
         if (c <= K) {
             double more = bonus;
-            if (BERNSTEIN) {
-                more = own.scale * FMA(own.scale, most, deviation_of(square[c]));
-                more = FMA(more, bonus, own.lam * weight);
-            }
+            if (BERNSTEIN)  // c sqrt(variance/n) + c² (H-h)/n + lam/(n+lam)
+                more = FMA(own.scale * FMA(own.scale, most, deviation_of(square[c])), inverse_n, bonus);
             y = y + (HAS_LV && c > 0 ? more + lv[(c - 1) * H + h] : more);
         }
         y = y < most ? y : most;
@@ -142,23 +147,34 @@ DEVICE void estimate(const State &x, int h, int i, const double *lv, const Setti
     }
 }
 
-// V of channel c at (h, s): the average of its estimates over the policy.
-DEVICE void average(const State &x, int h, int i) {
-    const int c = i / S, s = i % S;
-    const double *pi = x.pi + h * STEP + s, *found = x.x + (h % BUFFERS * C + c) * STEP + s;
+// Exact Q of reward and utilities at one pair of step h, in the world of a measured episode.
+DEVICE void evaluate_pair(const Task &task, const State &x, int row, int e, int h, int i) {
+    const double *signal = task.mixed_signals + (i64)e * (1 + K) * PAIRS + h * STEP + i;
+    const double *P = task.mixed_P + row * task.entries + h * S * STEP + i;
+    const double *ahead = x.v + (((h + 1) & 1) * CHANNELS + C) * S;
+    double q[1 + K];
+    for (int c = 0; c <= K; c++) q[c] = signal[c * PAIRS];
+    if (h + 1 < H)
+        for (int next = 0; next < S; next++)
+            for (int c = 0; c <= K; c++) q[c] = FMA(P[next * STEP], ahead[c * S + next], q[c]);
+    for (int c = 0; c <= K; c++) x.x[(C + c) * STEP + i] = q[c];
+}
+
+// V of channel c at (h, s): the average over the policy.
+DEVICE void average(const State &x, int h, int c, int s) {
+    const double *pi = x.pi + h * STEP + s, *found = x.x + c * STEP + s;
     double value = 0.0;
     for (int a = 0; a < A; a++) value = FMA(pi[a * S], found[a * S], value);
-    x.v[(h & 1) * C * S + i] = value;
+    x.v[((h & 1) * CHANNELS + c) * S + s] = value;
 }
 
 // log pi_{m+1} = log pi_m + alpha (Q_r + mu Q_g) at one pair, relative to action 0, in two floats.
-DEVICE void improve(const State &x, int h, int i, double alpha) {
-    const int p = h * STEP + i, s = i % S;
+DEVICE void improve(const State &x, int h, int a, int s, double alpha) {
     if (LISTED && !x.seen[h * S + s]) return;
-    const double *q = x.x + h % BUFFERS * C * STEP;
-    double step = (q[i] - q[s]) + x.mu[0] * (q[STEP + i] - q[STEP + s]);
+    const int p = (h * (A - 1) + a - 1) * S + s, i = a * S + s;
+    double step = (x.x[i] - x.x[s]) + x.mu[0] * (x.x[STEP + i] - x.x[STEP + s]);
     for (int k = 1; k < K; k++)
-        step += x.mu[k] * (q[(1 + k) * STEP + i] - q[(1 + k) * STEP + s]);
+        step += x.mu[k] * (x.x[(1 + k) * STEP + i] - x.x[(1 + k) * STEP + s]);
     double old = x.logit[p];
     double add = alpha * step + (double)x.low[p];
     double sum = old + add;
@@ -167,154 +183,200 @@ DEVICE void improve(const State &x, int h, int i, double alpha) {
     x.logit[p] = sum;
 }
 
-// Ask for what the next step needs of main memory.
-DEVICE void prefetch(const State &x, int p) {
-    PREFETCH(x.weight + p);
-    PREFETCH(x.bonus + p);
-    PREFETCH(x.logit + p);
-    PREFETCH(x.low + p);
-    for (int c = 0; c <= K; c++) PREFETCH(x.sums + c * PAIRS + p);
+// Ask for what a step needs of main memory.
+DEVICE void prefetch(const State &x, int h, int a, int s) {
+    for (int c = 0; c <= K; c++) PREFETCH(x.sums + c * PAIRS + h * STEP + a * S + s);
+    if (a > 0) {
+        PREFETCH(x.logit + (h * (A - 1) + a - 1) * S + s);
+        PREFETCH(x.low + (h * (A - 1) + a - 1) * S + s);
+    }
+}
+
+// One step back: estimates, their averages, and the step towards the next policy. A group of lanes
+// has some states with all their actions, and needs V of all states only for the step before.
+DEVICE void step_back(const Task &task, const State &x, int lane, int h, int e, int row, const double *lv, const Setting &own, bool improves) {
+    for (int share = lane / GROUP; share < SHARES; share += LANES / GROUP) {
+        for (int j = lane % GROUP; j < SHARE * A; j += GROUP) {
+            const int s = share * SHARE + j % SHARE, a = j / SHARE;
+            if (s >= S) continue;
+            if (SHARED_STATE < 2 && h > 0) prefetch(x, h - 1, a, s);
+            estimate(x, h, a * S + s, lv, own);
+            if (FUSED && row >= 0) evaluate_pair(task, x, row, e, h, a * S + s);
+        }
+        GROUP_BARRIER;
+        for (int j = lane % GROUP; j < SHARE * CHANNELS; j += GROUP) {
+            const int s = share * SHARE + j % SHARE;
+            if (s < S) average(x, h, j / SHARE, s);
+        }
+        if (improves) {
+            for (int j = lane % GROUP; j < SHARE * (A - 1); j += GROUP) {
+                const int s = share * SHARE + j % SHARE;
+                if (s < S) improve(x, h, 1 + j / SHARE, s, own.alpha);
+            }
+        }
+    }
 }
 
 // pi from its logarithms at one (h, s); where the window has no visits it has not changed.
 DEVICE void normalise(const State &x, int i) {
     if (!x.seen[i]) return;
-    const int first = (i / S) * STEP + i % S;
+    const int h = i / S, s = i % S, first = h * (A - 1) * S + s;
     double top = 0.0, total = 0.0, y[A];
     for (int a = 1; a < A; a++) {
-        y[a] = x.logit[first + a * S];
+        y[a] = x.logit[first + (a - 1) * S];
         top = top < y[a] ? y[a] : top;
     }
     for (int a = 0; a < A; a++) {
-        y[a] = exponential(a > 0 ? (y[a] - top) + (double)x.low[first + a * S] : -top);
+        y[a] = exponential(a > 0 ? (y[a] - top) + (double)x.low[first + (a - 1) * S] : -top);
         total = total + y[a];
     }
-    total = 1.0 / total;
-    for (int a = 0; a < A; a++) x.pi[first + a * S] = y[a] * total;
+    total = inverse(total);
+    for (int a = 0; a < A; a++) x.pi[h * STEP + a * S + s] = y[a] * total;
 }
 
 // ---------------------------------------------------------------- Algorithm 1
 
+// A new window forgets data, a restart the policy.
+DEVICE void forget(const State &x, int lane, bool opens, bool restarts) {
+    if (opens) {  // Alg. 1, line 3: no data yet
+        EACH(p, PAIRS) {
+            x.visits[p] = 0;
+            for (int c = 0; c <= K; c++) x.sums[c * PAIRS + p] = 0.0;
+        }
+        EACH(i, H * S) x.seen[i] = 0;
+        EACH(j, (H - 1) * S * STEP) x.moves[j] = 0;
+        if (LISTED) EACH(j, (H - 1) * MARKS * STEP) x.marks[j] = 0;
+        if (lane == 0) x.window[0] += 1;
+    }
+    if (restarts) {  // Alg. 1, lines 4 and 5
+        EACH(p, PAIRS) x.pi[p] = 1.0 / A;
+        EACH(p, LOGITS) {
+            x.logit[p] = 0.0;
+            x.low[p] = 0.0f;
+        }
+    }
+}
+
+// Walk through an episode, along what was chosen ahead or choosing on the way.
+DEVICE void walk(const Task &task, const State &x, i64 m, bool ahead) {
+    int s = first_state(task, x.u[H]);
+    for (int h = 0; h < H; h++) {
+        const int both = ahead ? x.choice[h * S + s] : choose(task, m, x, h, s);
+        x.s[h] = s;
+        x.a[h] = both & 0xffff;
+        s = both >> 16;
+    }
+}
+
+// The dual step of constraint k: Alg. 1, line 12.
+DEVICE void dual_step(const State &x, int k, double now, const Setting &own) {
+    double mu = x.mu[k];
+    const double b = own.lagged ? x.last_b[k] : now;
+    mu = mu + own.eta * (b - x.dual[k] - own.xi * mu);
+    mu = mu > 0.0 ? mu : 0.0;
+    x.mu[k] = mu < own.chi ? mu : own.chi;
+    x.last_b[k] = now;
+}
+
+// Estimated, and where FUSED exact, value at the start in channel c.
+DEVICE double value_at_start(const Task &task, const State &x, int c) {
+    double value = 0.0;
+    for (int s = 0; s < S; s++) value += task.initial_of_state[s] * x.v[c * S + s];
+    return value;
+}
+
+// The episode enters the window: what happened at step h.
+DEVICE void count(const State &x, int h) {
+    const int s = x.s[h], a = x.a[h], i = a * S + s, p = h * STEP + i;
+    x.visits[p] += 1;
+    x.seen[h * S + s] = 1;
+    for (int c = 0; c <= K; c++) x.sums[c * PAIRS + p] += x.signals[c * H + h];
+    if (h + 1 < H) {
+        const int next = x.s[h + 1];
+        x.moves[((i64)h * S + next) * STEP + i] += 1;
+        if (LISTED) x.marks[(h * MARKS + next / 32) * STEP + i] |= 1u << next % 32;
+    }
+}
+
+// All episodes of a launch. Acting and evaluating an episode need nothing of each other: in large
+// layouts a warp of its own acts (its lanes have numbers from LANES on).
 DEVICE void play_run(const Task &task, i64 run, int lane, const State &x) {
     const Setting own = setting_of(task, task.setting[run]);
     i64 window_age = task.first % own.W, policy_age = task.first % own.L;
+    const bool evaluates = lane < LANES;
     for (int e = 0; e < (int)task.episodes; e++) {  // Alg. 1, line 2
         const i64 m = task.first + e;
+        const int row = task.row[e];
         const bool opens = window_age == 0, restarts = policy_age == 0;
         window_age = window_age + 1 == own.W ? 0 : window_age + 1;
         policy_age = policy_age + 1 == own.L ? 0 : policy_age + 1;
-        // Forget, and draw this episode's uniforms.
-        if (opens) {  // Alg. 1, line 3: no data yet
-            EACH(p, PAIRS) {
-                x.visits[p] = 0;
-                x.weight[p] = 1.0 / own.lam;
-                x.bonus[p] = bonus_of_count(p / STEP, 0.0, own);
-                for (int c = 0; c <= K; c++) x.sums[c * PAIRS + p] = 0.0;
+        const bool improves = policy_age != 0;  // else the next policy is uniform
+        if (evaluates) {
+            forget(x, lane, opens, restarts);
+            EACH(j, DRAWS) {
+                const int stream = j < H ? 0 : 1;
+                u64 *generator = x.generator + 2 * j;
+                x.u[j] = uniform(generator);
+                jump(generator, JUMP[4 * stream], JUMP[4 * stream + 1], x.increment + 2 * stream);
             }
-            EACH(i, H * S) x.seen[i] = 0;
-            EACH(j, (H - 1) * S * STEP) x.moves[j] = 0;
-            if (LISTED) EACH(j, (H - 1) * MARKS * STEP) x.marks[j] = 0;
-        }
-        if (restarts) {  // Alg. 1, lines 4 and 5
-            EACH(p, PAIRS) {
-                x.logit[p] = 0.0;
-                x.low[p] = 0.0f;
-                x.pi[p] = 1.0 / A;
-            }
-        }
-        EACH(j, DRAWS) {
-            const int stream = j < H ? 0 : 1;
-            x.u[j] = uniform(x.generator + 2 * j);
-            jump(x.generator + 2 * j, JUMP[4 * stream], JUMP[4 * stream + 1], x.increment + 2 * stream);
+            EACH(k, K) dual_step(x, k, task.thresholds[m * K + k], own);
         }
         BARRIER;
-        // Act; the policy is written down meanwhile.
-        const int row = task.row[e];
-        if (row >= 0) {
-            double *out = task.policies + ((i64)row * task.runs + run) * PAIRS;
-            EACH(p, PAIRS) out[p] = x.pi[p];
-        }
-        if (AHEAD) {
+        if (!BESIDE && AHEAD) {
             EACH(i, H * S) x.choice[i] = choose(task, m, x, i / S, i % S);
             BARRIER;
         }
-        if (lane == 0) {
-            if (opens) x.window[0] += 1;
-            int s = first_state(task, x.u[H]);
-            for (int h = 0; h < H; h++) {
-                const int both = AHEAD ? x.choice[h * S + s] : choose(task, m, x, h, s);
-                x.s[h] = s;
-                x.a[h] = both & 0xffff;
-                s = both >> 16;
+        if (lane == (BESIDE ? LANES : 0)) walk(task, x, m, !BESIDE && AHEAD);
+        if (evaluates) {  // Alg. 1, line 13 (Alg. 3), and line 8 of the next episode
+            if (!FUSED && row >= 0) {
+                double *out = task.policies + ((i64)row * task.runs + run) * PAIRS;
+                EACH(p, PAIRS) out[p] = x.pi[p];
+            }
+            const i64 window = x.window[0] < own.windows ? x.window[0] : own.windows - 1;
+            for (int h = H - 1; h >= 0; h--) {
+                step_back(task, x, lane, h, e, row, own.LV + window * K * H, own, improves);
+                EVALUATED;
             }
         }
         BARRIER;
-        EACH(j, SIGNALS) {
-            const int c = j / H, h = j % H;
-            const double *means = task.mixed_signals + ((i64)e * (1 + K) + c) * PAIRS;
-            double mean = means[(h * S + x.s[h]) * A + x.a[h]];
-            if (NOISY) mean = x.u[2 * H + h * (1 + K) + c] < mean ? 1.0 : 0.0;
-            x.signals[j] = mean;
-        }
-        EACH(k, K) {  // Alg. 1, line 12
-            double mu = x.mu[k], now = task.thresholds[m * K + k];
-            double b = own.lagged ? x.last_b[k] : now;
-            mu = mu + own.eta * (b - x.dual[k] - own.xi * mu);
-            mu = mu > 0.0 ? mu : 0.0;
-            x.mu[k] = mu < own.chi ? mu : own.chi;
-            x.last_b[k] = now;
-        }
-        BARRIER;
-        // Evaluate, and step towards the next policy (Alg. 1, line 13; Alg. 3; Alg. 1, line 8).
-        const bool improves = policy_age != 0;  // else the next policy is uniform
-        const i64 window = x.window[0] < own.windows ? x.window[0] : own.windows - 1;
-        const double *lv = own.LV + window * K * H;
-        for (int h = H - 1; h >= 0; h--) {
-            if (SHARED_STATE < 2 && h > 0) EACH(i, STEP) prefetch(x, (h - 1) * STEP + i);
-            EACH(i, STEP) estimate(x, h, i, lv, own);
-            BARRIER;
-            EACH(i, C * S) average(x, h, i);
-            if (BUFFERS > 1) BARRIER;
-            if (improves) EACH(i, STEP - S) improve(x, h, S + i, own.alpha);
-            if (BUFFERS == 1) BARRIER;
-        }
-        if (own.dual_signal != OBSERVED || task.log_v) {
-            EACH(c, C) {  // Alg. 3, line 10
-                double value = 0.0;
-                for (int s = 0; s < S; s++) value += task.initial_of_state[s] * x.v[c * S + s];
-                const int used = own.dual_signal == PLAIN ? 1 + K : 1;
-                if (own.dual_signal != OBSERVED && c >= used && c < used + K) x.dual[c - used] = value;
-                if (task.log_v) task.log_v[(run * task.episodes + e) * C + c] = value;
+        if (evaluates) {
+            EACH(j, SIGNALS) {
+                const int c = j / H, h = j % H;
+                const double *means = task.mixed_signals + ((i64)e * (1 + K) + c) * PAIRS;
+                double mean = means[h * STEP + x.a[h] * S + x.s[h]];
+                if (NOISY) mean = x.u[2 * H + h * (1 + K) + c] < mean ? 1.0 : 0.0;
+                x.signals[j] = mean;
+            }
+            if (improves) EACH(i, H * S) normalise(x, i);
+            if (FUSED && row >= 0)
+                EACH(c, 1 + K) task.values[((i64)row * (1 + K) + c) * task.runs + run] = value_at_start(task, x, C + c);
+            if (own.dual_signal != OBSERVED || task.log_v) {
+                EACH(c, C) {  // Alg. 3, line 10
+                    const double value = value_at_start(task, x, c);
+                    const int used = own.dual_signal == PLAIN ? 1 + K : 1;
+                    if (own.dual_signal != OBSERVED && c >= used && c < used + K) x.dual[c - used] = value;
+                    if (task.log_v) task.log_v[(run * task.episodes + e) * C + c] = value;
+                }
             }
         }
         BARRIER;
-        if (own.dual_signal == OBSERVED) {
-            EACH(k, K) {
-                double total = 0.0;
-                for (int h = 0; h < H; h++) total += x.signals[(1 + k) * H + h];
-                x.dual[k] = total;
+        if (evaluates) {
+            if (own.dual_signal == OBSERVED) {
+                EACH(k, K) {
+                    double total = 0.0;
+                    for (int h = 0; h < H; h++) total += x.signals[(1 + k) * H + h];
+                    x.dual[k] = total;
+                }
             }
+            EACH(h, H) {
+                count(x, h);
+                if (task.log_states) {
+                    task.log_states[(run * task.episodes + e) * H + h] = x.s[h];
+                    task.log_actions[(run * task.episodes + e) * H + h] = x.a[h];
+                }
+            }
+            if (task.log_mu) EACH(k, K) task.log_mu[(run * task.episodes + e) * K + k] = x.mu[k];
         }
-        if (improves) EACH(i, H * S) normalise(x, i);
-        BARRIER;
-        EACH(h, H) {  // the episode enters the window
-            const int s = x.s[h], a = x.a[h], i = a * S + s, p = h * STEP + i;
-            const COUNT n = ++x.visits[p];
-            x.weight[p] = 1.0 / ((double)n + own.lam);
-            x.bonus[p] = bonus_of_count(h, (double)n, own);
-            x.seen[h * S + s] = 1;
-            for (int c = 0; c <= K; c++) x.sums[c * PAIRS + p] += x.signals[c * H + h];
-            if (h + 1 < H) {
-                const int next = x.s[h + 1];
-                x.moves[((i64)h * S + next) * STEP + i] += 1;
-                if (LISTED) x.marks[(h * MARKS + next / 32) * STEP + i] |= 1u << next % 32;
-            }
-            if (task.log_states) {
-                task.log_states[(run * task.episodes + e) * H + h] = s;
-                task.log_actions[(run * task.episodes + e) * H + h] = a;
-            }
-        }
-        if (task.log_mu) EACH(k, K) task.log_mu[(run * task.episodes + e) * K + k] = x.mu[k];
         BARRIER;
     }
 }
@@ -348,25 +410,29 @@ DEVICE void begin_run(const Task &task, i64 run, int lane, const State &x) {
 
 extern __shared__ u64 shared_memory[];
 
-extern "C" __global__ void __launch_bounds__(LANES * RUNS, BLOCKS) play(const __grid_constant__ Task task) {
+constexpr int BLOCK = LANES * RUNS + (BESIDE ? 32 : 0);  // threads
+
+extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS) play(const __grid_constant__ Task task) {
     // Whole groups leave; within a warp they stay together, and play the last run once more.
-    i64 run = (i64)blockIdx.x * RUNS + threadIdx.x / LANES;
+    i64 run = BESIDE ? blockIdx.x : (i64)blockIdx.x * RUNS + threadIdx.x / LANES;
     if (LANES >= 32 && run >= task.runs) return;
     run = run < task.runs ? run : task.runs - 1;
-    const int lane = threadIdx.x % LANES;
+    const int lane = BESIDE ? threadIdx.x : threadIdx.x % LANES;
     char *own = task.memory + run * STATE_BYTES;
     if (SHARED_STATE == 0) {
         play_run(task, run, lane, state_at(own, own + HOT_BYTES));
         return;
     }
-    const i64 size = SHARED_STATE == 2 ? STATE_BYTES : HOT_BYTES;
-    u64 *here = shared_memory + threadIdx.x / LANES * (size / 8);
-    for (int i = lane; i < size / 8; i += LANES) here[i] = ((u64 *)own)[i];
+    const int size = (SHARED_STATE == 2 ? STATE_BYTES : HOT_BYTES) / 8;
+    u64 *here = shared_memory + (BESIDE ? 0 : threadIdx.x / LANES * size);
+    if (lane < LANES)
+        for (int i = lane; i < size; i += LANES) here[i] = ((u64 *)own)[i];
     BARRIER;
     char *hot = (char *)here;
     if (SHARED_STATE == 2) play_run(task, run, lane, state_at(hot, hot + HOT_BYTES));
     else play_run(task, run, lane, state_at(hot, own + HOT_BYTES));
-    for (int i = lane; i < size / 8; i += LANES) ((u64 *)own)[i] = here[i];
+    if (lane < LANES)
+        for (int i = lane; i < size; i += LANES) ((u64 *)own)[i] = here[i];
 }
 
 extern "C" __global__ void begin(const __grid_constant__ Task task) {

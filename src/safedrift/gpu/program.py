@@ -59,11 +59,17 @@ class Shape(NamedTuple):
         return 2 if self.longest < 2**16 else 4
 
     @property
+    def fused(self) -> bool:
+        """Exact values are found while playing, and no policy is written (`FUSED`)."""
+        return self.dense and self.S <= 8
+
+    @property
     def hot_bytes(self) -> int:
         """Bytes of a state that are looked up at random (`HOT_BYTES` in the source)."""
         H, S, A, K, C = self[:5]
         pairs, draws = H * S * A, 2 * H + (H * (1 + K) if self.noisy else 0)
-        doubles = pairs + (2 if S > 8 else 1) * C * A * S + 2 * C * S + draws + 3 * K + (1 + K) * H
+        channels = C + (1 + K if self.fused else 0)
+        doubles = pairs + channels * (A * S + 2 * S) + draws + 3 * K + (1 + K) * H
         words = 2 * draws + 5
         marks = (H - 1) * -(-S // 32) * S * A if S > 8 else 0
         counts = pairs + (H - 1) * S * A * S
@@ -75,7 +81,8 @@ class Shape(NamedTuple):
     def state_bytes(self) -> int:
         """Bytes of the state of a run (`STATE_BYTES` in the source)."""
         pairs = self.H * self.S * self.A
-        return self.hot_bytes + _whole(8 * (4 + self.K) * pairs + 4 * pairs)
+        logits = pairs - self.H * self.S
+        return self.hot_bytes + _whole(8 * (1 + self.K) * pairs + 12 * logits)
 
 
 def _whole(size: int) -> int:
@@ -94,10 +101,15 @@ class Layout(NamedTuple):
         """Bytes of shared memory of a block."""
         return self.runs * (0, shape.hot_bytes, shape.state_bytes)[self.shared]
 
+    @property
+    def threads(self) -> int:
+        """Threads of a block: beside large groups another warp acts."""
+        return self.lanes * self.runs + (32 if self.lanes > 32 else 0)
+
     def blocks(self, shape: Shape, shared: int = SHARED) -> int:
         """Blocks that should fit on a multiprocessor, so that registers are limited for them."""
         fitting = (shared + RESERVED) // (self.shared_bytes(shape) + RESERVED)
-        return max(1, min(fitting, REGISTERS // (FEWEST * self.lanes * self.runs)))
+        return max(1, min(fitting, REGISTERS // (FEWEST * self.threads)))
 
 
 def layout_for(shape: Shape, shared: int = SHARED) -> Layout:

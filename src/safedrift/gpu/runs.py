@@ -237,8 +237,8 @@ def _play(
     R, M = int(task.held["setting"].size), task.words["M"]
     B = _make_room(machine, task, shape, R, measured.recorded.size)
     shared = layout.shared_bytes(shape)
-    groups, threads = (-(-R // layout.runs), 1), layout.lanes * layout.runs
-    machine.launch(program, "begin", task.there(), groups, threads, 0)
+    groups, threads = (-(-R // layout.runs), 1), layout.threads
+    machine.launch(program, "begin", task.there(), groups, layout.lanes * layout.runs, 0)
     logs: list[dict[str, NDArray[Any]]] = []
     for first in range(0, M, B):
         size = min(B, M - first)
@@ -248,7 +248,7 @@ def _play(
         there = task.there()
         machine.launch(program, "mix_worlds", there, (MIXING_BLOCKS, 1), THREADS, 0)
         machine.launch(program, "play", there, groups, threads, shared)
-        _measure(machine, program, task, there)
+        _measure(machine, program, task, shape, there)
         if log:
             logs.append(_log(machine, task, R, size))
         progress(R * size)
@@ -262,21 +262,23 @@ def _make_room(machine: Machine, task: _Task, shape: Shape, R: int, recorded: in
     task.words |= {"runs": R, "recorded": recorded}
     each = {"memory": R * shape.state_bytes // 8, "sums": R * (2 + 2 * K),
             "found": R * recorded * (2 + 2 * K)}  # fmt: skip
-    episode = {"policies": pairs * R, "values": (1 + K) * R, "mixed_P": entries,
+    policies = 0 if shape.fused else pairs * R
+    episode = {"policies": policies, "values": (1 + K) * R, "mixed_P": entries,
                "mixed_signals": (1 + K) * pairs}  # fmt: skip
     most = machine.room() // (2 * 8 * sum(episode.values()))
     B = max(1, min(MOST_EPISODES, most, task.words["M"]))
     for name, size in (each | {name: B * size for name, size in episode.items()}).items():
-        task.hold(name, machine.zeros(size, np.float64))
+        task.hold(name, machine.zeros(max(1, size), np.float64))
     return B
 
 
-def _measure(machine: Machine, program: Any, task: _Task, there: Any) -> None:
+def _measure(machine: Machine, program: Any, task: _Task, shape: Shape, there: Any) -> None:
     """Exact values of the policies just written, added to the sums."""
     rows, blocks = task.words["rows"], -(-task.words["runs"] // THREADS)
     if rows == 0:
         return
-    machine.launch(program, "evaluate_policies", there, (blocks, rows), THREADS, 0)
+    if not shape.fused:
+        machine.launch(program, "evaluate_policies", there, (blocks, rows), THREADS, 0)
     machine.launch(program, "accumulate_sums", there, (blocks, 1), THREADS, 0)
 
 

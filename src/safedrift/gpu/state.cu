@@ -27,14 +27,16 @@ typedef unsigned long long u64;
 #define AS_DOUBLE(bits) __longlong_as_double(bits)
 #define AS_BITS(x) __double_as_longlong(x)
 #define FMA(a, b, c) fma(a, b, c)
-#define SQRT(x) sqrt(x)
 #define LOWEST(bits) (__ffs(bits) - 1)
 #define CONSTANT static __constant__
 #define PREFETCH(address) asm volatile("prefetch.L1 [%0];" ::"l"(address))
-#if LANES > 32
+#define GROUP_BARRIER __syncwarp()
+#if LANES > 32  // one more warp acts while these lanes evaluate
 #define BARRIER __syncthreads()
+#define EVALUATED asm volatile("bar.sync 1, %0;" ::"n"(LANES) : "memory")
 #else
 #define BARRIER __syncwarp()
+#define EVALUATED __syncwarp()
 #endif
 #else
 #include <cmath>
@@ -48,6 +50,8 @@ static std::barrier<> *lanes_barrier;
 #else
 #define BARRIER
 #endif
+#define GROUP_BARRIER BARRIER
+#define EVALUATED BARRIER
 #define DEVICE static inline
 #define HIGH_PRODUCT(a, b) (u64)(((unsigned __int128)(a) * (b)) >> 64)
 static inline double as_double(i64 bits) { double x; std::memcpy(&x, &bits, 8); return x; }
@@ -55,7 +59,6 @@ static inline i64 as_bits(double x) { i64 bits; std::memcpy(&bits, &x, 8); retur
 #define AS_DOUBLE(bits) as_double(bits)
 #define AS_BITS(x) as_bits(x)
 #define FMA(a, b, c) ((a) * (b) + (c))
-#define SQRT(x) std::sqrt(x)
 #define LOWEST(bits) __builtin_ctz(bits)
 #define CONSTANT static const
 #define PREFETCH(address) (void)(address)
@@ -66,9 +69,20 @@ static inline i64 as_bits(double x) { i64 bits; std::memcpy(&bits, &x, 8); retur
 constexpr int PAIRS = H * S * A, STEP = A * S;
 constexpr int SIGNALS = (1 + K) * H;
 constexpr int DRAWS = NOISY ? 2 * H + SIGNALS : 2 * H;  // uniforms used: actions, states, noise
-constexpr bool LISTED = S > 8;             // observed successors are marked, else all S are read
-constexpr int BUFFERS = LISTED ? 2 : 1;    // of estimates: a step is improved during the next
-constexpr int MARKS = (S + 31) / 32;       // words of marks of a pair
+constexpr bool LISTED = S > 8;        // observed successors are marked, else all S are read
+constexpr int MARKS = (S + 31) / 32;  // words of marks of a pair
+constexpr bool FUSED = DENSE && !LISTED;  // exact values are found on the way, no policy is written
+constexpr int CHANNELS = FUSED ? C + 1 + K : C;
+#ifdef __CUDACC__
+constexpr int GROUP = LANES < 32 ? LANES : 32;  // lanes that wait for each other without others
+constexpr bool BESIDE = LANES > 32;
+#else
+constexpr int GROUP = LANES;
+constexpr bool BESIDE = false;
+#endif
+constexpr int FITTING = GROUP / A < 1 ? 1 : GROUP / A < S ? GROUP / A : S;
+constexpr int SHARES = (S + FITTING - 1) / FITTING;  // of the states of a step, for groups
+constexpr int SHARE = (S + SHARES - 1) / SHARES;     // states of one
 CONSTANT u64 JUMP[] = {JUMP_0, JUMP_1, JUMP_2, JUMP_3, JUMP_4, JUMP_5, JUMP_6, JUMP_7};
 constexpr bool AHEAD = H * S <= 4 * LANES;  // choose in all (h, s) at once, and walk afterwards
 enum { OPTIMISTIC = 0, PLAIN = 1, OBSERVED = 2 };
@@ -102,9 +116,9 @@ struct Task {
     const int *row;        // (episodes,) row of a measured episode, or -1
     const i64 *measured;   // (rows,) its number
     i64 rows;
-    double *policies;      // (rows, runs, H, A, S)
-    double *mixed_P;       // (rows, entries)
-    double *mixed_signals; // (episodes, 1+K, H, S, A)
+    double *policies;      // (rows, runs, H, A, S), or nothing where FUSED
+    double *mixed_P;       // (rows, entries), where FUSED (rows, H, S next, A, S)
+    double *mixed_signals; // (episodes, 1+K, H, A, S)
     double *values;        // (rows, 1+K, runs)
     // sums
     const double *optimal, *weights;  // (rows,)
@@ -122,7 +136,7 @@ struct Task {
 struct State {
     // hot: looked up at random
     double *pi;                                     // (H, A, S)
-    double *x, *v;                                  // (BUFFERS, C, A, S), (2, C, S) of two steps
+    double *x, *v;                                  // (CHANNELS, A, S), (2, CHANNELS, S) of two steps
     double *u, *mu, *dual, *last_b, *signals;       // (DRAWS,), (K,), (K,), (K,), (1+K, H)
     u64 *generator, *increment;                     // (DRAWS, 2), (2, 2)
     i64 *window;
@@ -131,25 +145,26 @@ struct State {
     COUNT *visits, *moves;                          // (H, A, S), (H-1, S next, A, S)
     unsigned char *seen;                            // (H, S)
     // cold: each number once per episode, neighbours together
-    double *logit, *weight, *bonus, *sums;          // (H, A, S), sums (1+K, H, A, S)
-    float *low;                                     // (H, A, S)
+    double *logit, *sums;                           // (H, A-1, S), (1+K, H, A, S)
+    float *low;                                     // (H, A-1, S)
 };
 
-constexpr i64 DOUBLES = PAIRS + BUFFERS * C * STEP + 2 * C * S + DRAWS + 3 * K + SIGNALS;
+constexpr i64 DOUBLES = PAIRS + CHANNELS * (STEP + 2 * S) + DRAWS + 3 * K + SIGNALS;
 constexpr i64 WORDS = 2 * DRAWS + 4 + 1;
 constexpr i64 INTEGERS = 2 * H + H * S + (LISTED ? (H - 1) * MARKS * STEP : 0);
 constexpr i64 COUNTS = PAIRS + (i64)(H - 1) * S * STEP;
 constexpr i64 HOT_BYTES =
     (8 * (DOUBLES + WORDS) + 4 * INTEGERS + (i64)sizeof(COUNT) * COUNTS + H * S + 15) / 16 * 16;
-constexpr i64 COLD_BYTES = (8 * (4 + K) * PAIRS + 4 * PAIRS + 15) / 16 * 16;
+constexpr int LOGITS = H * (A - 1) * S;
+constexpr i64 COLD_BYTES = (8 * (1 + K) * PAIRS + 12 * LOGITS + 15) / 16 * 16;
 constexpr i64 STATE_BYTES = HOT_BYTES + COLD_BYTES;
 
 DEVICE State state_at(char *hot, char *cold) {
     State x;
     double *d = (double *)hot;
     x.pi = d; d += PAIRS;
-    x.x = d; d += BUFFERS * C * STEP;
-    x.v = d; d += 2 * C * S;
+    x.x = d; d += CHANNELS * STEP;
+    x.v = d; d += 2 * CHANNELS * S;
     x.u = d; d += DRAWS;
     x.mu = d; d += K;
     x.dual = d; d += K;
@@ -166,9 +181,7 @@ DEVICE State state_at(char *hot, char *cold) {
     x.moves = x.visits + PAIRS;
     x.seen = (unsigned char *)(x.moves + (i64)(H - 1) * S * STEP);
     d = (double *)cold;
-    x.logit = d; d += PAIRS;
-    x.weight = d; d += PAIRS;
-    x.bonus = d; d += PAIRS;
+    x.logit = d; d += LOGITS;
     x.sums = d; d += (1 + K) * PAIRS;
     x.low = (float *)d;
     return x;
@@ -228,9 +241,22 @@ DEVICE double deviation_of(double x) {
     y = FMA(FMA(-y, y, x), half, y);
     y = FMA(FMA(-y, y, x), half, y);
 #else
-    const double y = SQRT(x);
+    const double y = std::sqrt(x);
 #endif
     return x > 1e-30 ? y : 0.0;
+}
+
+// 1/x of a number of visits, or a little more.
+DEVICE double inverse(double x) {
+#ifdef __CUDACC__
+    float guess;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(guess) : "f"((float)x));
+    double y = (double)guess;
+    y = FMA(FMA(-x, y, 1.0), y, y);
+    return FMA(FMA(-x, y, 1.0), y, y);
+#else
+    return 1.0 / x;
+#endif
 }
 
 // x <- x * multiplier + increment modulo 2^128, low words first.
@@ -247,12 +273,4 @@ DEVICE double uniform(const u64 *x) {
     int turn = (int)(x[1] >> 58);
     bits = (bits >> turn) | (bits << ((64 - turn) & 63));
     return (double)(bits >> 11) * (1.0 / 9007199254740992.0);
-}
-
-// The bonus of n visits; with Bernstein's, 1/n, of which the bonus is made (0 without a visit).
-DEVICE double bonus_of_count(int h, double n, const Setting &own) {
-    if (BERNSTEIN) return n > 0.0 ? 1.0 / n : 0.0;
-    double d = n + own.shift;
-    if (own.shift == 0.0 && d < 1.0) d = 1.0;
-    return own.root[h] / SQRT(d) + own.tail[h] / (n + own.lam);
 }
