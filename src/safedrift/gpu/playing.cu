@@ -140,17 +140,21 @@ DEVICE void estimate(const State &x, int h, int i, const double *lv, const Setti
                 more = FMA(own.scale * FMA(own.scale, most, deviation_of(square[c])), inverse_n, bonus);
             y = y + (HAS_LV && c > 0 ? more + lv[(c - 1) * H + h] : more);
         }
-        y = y < most ? y : most;
-        y = y > 0.0 ? y : 0.0;
+        y = y < most ? y : most;  // and no term is below 0
         if (visits == 0 && (BERNSTEIN || c > K)) y = most;
         found[c * STEP] = y;
     }
 }
 
-// Exact Q of reward and utilities at one pair of step h, in the world of a measured episode.
-DEVICE void evaluate_pair(const Task &task, const State &x, int row, int e, int h, int i) {
-    const double *signal = task.mixed_signals + (i64)e * (1 + K) * PAIRS + h * STEP + i;
-    const double *P = task.mixed_P + row * task.entries + h * S * STEP + i;
+// The world of a measured episode: what `evaluate_pair` reads.
+struct World {
+    const double *signals, *P;  // (1+K, H, A, S), (H, S next, A, S)
+    bool measured;
+};
+
+// Exact Q of reward and utilities at one pair of step h.
+DEVICE void evaluate_pair(const State &x, const World &world, int h, int i) {
+    const double *signal = world.signals + h * STEP + i, *P = world.P + h * (S * STEP) + i;
     const double *ahead = x.v + (((h + 1) & 1) * CHANNELS + C) * S;
     double q[1 + K];
     for (int c = 0; c <= K; c++) q[c] = signal[c * PAIRS];
@@ -160,12 +164,15 @@ DEVICE void evaluate_pair(const Task &task, const State &x, int row, int e, int 
     for (int c = 0; c <= K; c++) x.x[(C + c) * STEP + i] = q[c];
 }
 
-// V of channel c at (h, s): the average over the policy.
+// V of some channels, from number c on, at (h, s): averages over the policy.
+constexpr int BATCH = CHANNELS % 2 ? 1 : 2;
 DEVICE void average(const State &x, int h, int c, int s) {
     const double *pi = x.pi + h * STEP + s, *found = x.x + c * STEP + s;
-    double value = 0.0;
-    for (int a = 0; a < A; a++) value = FMA(pi[a * S], found[a * S], value);
-    x.v[((h & 1) * CHANNELS + c) * S + s] = value;
+    double value[BATCH];
+    for (int b = 0; b < BATCH; b++) value[b] = 0.0;
+    for (int a = 0; a < A; a++)
+        for (int b = 0; b < BATCH; b++) value[b] = FMA(pi[a * S], found[b * STEP + a * S], value[b]);
+    for (int b = 0; b < BATCH; b++) x.v[((h & 1) * CHANNELS + c + b) * S + s] = value[b];
 }
 
 // log pi_{m+1} = log pi_m + alpha (Q_r + mu Q_g) at one pair, relative to action 0, in two floats.
@@ -192,26 +199,35 @@ DEVICE void prefetch(const State &x, int h, int a, int s) {
     }
 }
 
+// Items of a share of the states, for the lanes of a group. Where they are no more than the lanes,
+// a lane too many does the last one again, which writes the same numbers.
+#define OF_SHARE(j, n) \
+    for (int j = ONCE(n) && lane % GROUP >= (n) ? (n) - 1 : lane % GROUP; j < (n); j += ONCE(n) ? (n) : GROUP)
+#define ONCE(n) ((n) <= GROUP)
+
 // One step back: estimates, their averages, and the step towards the next policy. A group of lanes
 // has some states with all their actions, and needs V of all states only for the step before.
-DEVICE void step_back(const Task &task, const State &x, int lane, int h, int e, int row, const double *lv, const Setting &own, bool improves) {
+DEVICE void step_back(const State &x, const World &world, int lane, int h, const double *lv, const Setting &own, bool improves) {
     for (int share = lane / GROUP; share < SHARES; share += LANES / GROUP) {
-        for (int j = lane % GROUP; j < SHARE * A; j += GROUP) {
-            const int s = share * SHARE + j % SHARE, a = j / SHARE;
-            if (s >= S) continue;
+        const int first = SHARES > 1 ? share * SHARE : 0;
+        OF_SHARE(j, SHARE * A) {
+            const int s = first + j % SHARE, a = j / SHARE;
+            if (SHARE * SHARES > S && s >= S) continue;
             if (SHARED_STATE < 2 && h > 0) prefetch(x, h - 1, a, s);
             estimate(x, h, a * S + s, lv, own);
-            if (FUSED && row >= 0) evaluate_pair(task, x, row, e, h, a * S + s);
+            if (FUSED && world.measured) evaluate_pair(x, world, h, a * S + s);
         }
         GROUP_BARRIER;
-        for (int j = lane % GROUP; j < SHARE * CHANNELS; j += GROUP) {
-            const int s = share * SHARE + j % SHARE;
-            if (s < S) average(x, h, j / SHARE, s);
+        OF_SHARE(j, SHARE * (CHANNELS / BATCH)) {
+            const int s = first + j % SHARE;
+            if (SHARE * SHARES > S && s >= S) continue;
+            average(x, h, j / SHARE * BATCH, s);
         }
         if (improves) {
             for (int j = lane % GROUP; j < SHARE * (A - 1); j += GROUP) {
-                const int s = share * SHARE + j % SHARE;
-                if (s < S) improve(x, h, 1 + j / SHARE, s, own.alpha);
+                const int s = first + j % SHARE;
+                if (SHARE * SHARES > S && s >= S) continue;
+                improve(x, h, 1 + j / SHARE, s, own.alpha);
             }
         }
     }
@@ -333,8 +349,12 @@ DEVICE void play_run(const Task &task, i64 run, int lane, const State &x) {
                 EACH(p, PAIRS) out[p] = x.pi[p];
             }
             const i64 window = x.window[0] < own.windows ? x.window[0] : own.windows - 1;
+            const double *lv = own.LV + window * K * H;
+            const World world = {
+                task.mixed_signals + (i64)e * (1 + K) * PAIRS, task.mixed_P + row * task.entries, row >= 0};
+#pragma unroll STEPS
             for (int h = H - 1; h >= 0; h--) {
-                step_back(task, x, lane, h, e, row, own.LV + window * K * H, own, improves);
+                step_back(x, world, lane, h, lv, own, improves);
                 EVALUATED;
             }
         }
