@@ -63,7 +63,7 @@ class Card:
         """Compile with NVRTC, once, without fused multiply-add: same seed, same numbers."""
         key = tuple(sorted(definitions.items()))
         if key not in self._programs:
-            options = ["-std=c++14", "--fmad=false", "--ftz=true"]
+            options = ["-std=c++14", "--fmad=false"]
             options += [f"-D{name}={value}" for name, value in definitions.items()]
             self._programs[key] = self.cupy.RawModule(code=source, options=tuple(options))
         return self._programs[key]

@@ -74,7 +74,7 @@ DEVICE void evaluate(const Task &task, i64 row, i64 run) {
 
 // The same sums for a block of runs, with V in registers: all threads have the same episode, and
 // read P, signals and their policies from shared memory, a few actions of a step at a time.
-constexpr bool TILED = DENSE && !FUSED && (1 + K) * S <= 48;
+constexpr bool TILED = DENSE && !FUSED && (1 + K) * S <= 48 && S <= 20;
 constexpr int TOGETHER = 16 / S < 1 ? 1 : 16 / S < A ? 16 / S : A;  // actions
 constexpr int ITEMS = TILED ? TOGETHER * S : 1;                     // pairs
 
@@ -84,7 +84,12 @@ struct Tile {
     double pi[ITEMS * (THREADS + 1)]; // (actions, S, threads)
 };
 
-DEVICE void read_tile(const Task &task, i64 row, int h, int first, Tile &tile) {
+// Eight bytes on their way to shared memory, while the thread goes on.
+DEVICE void fetch(double *to, const double *from) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(from));
+}
+
+DEVICE void fetch_tile(const Task &task, i64 row, int h, int first, Tile &tile) {
     const double *p = task.mixed_P + row * task.entries;
     const double *signals = task.mixed_signals + (task.measured[row] - task.first) * (1 + K) * PAIRS;
     const i64 block = (i64)blockIdx.x * THREADS;
@@ -93,27 +98,33 @@ DEVICE void read_tile(const Task &task, i64 row, int h, int first, Tile &tile) {
     const int runs = (int)(task.runs - block < THREADS ? task.runs - block : THREADS);
     for (int i = threadIdx.x; i < pairs * S; i += THREADS) {
         const int next = i % S, s = i / S % S, a = first + i / (S * S);
-        tile.P[i] = p[(((i64)h * S + s) * A + a) * S + next];
+        fetch(tile.P + i, p + (((i64)h * S + s) * A + a) * S + next);
     }
     for (int i = threadIdx.x; i < (1 + K) * pairs; i += THREADS) {
         const int c = i / pairs, j = i % pairs;
-        tile.signals[c * ITEMS + j] = signals[c * PAIRS + h * STEP + first * S + j];
+        fetch(tile.signals + c * ITEMS + j, signals + c * PAIRS + h * STEP + first * S + j);
     }
     for (int i = threadIdx.x; i < ITEMS * runs; i += THREADS) {
         const int j = i % ITEMS;
-        if (j < pairs) tile.pi[j * (THREADS + 1) + i / ITEMS] = policies[(i64)(i / ITEMS) * PAIRS + j];
+        if (j < pairs) fetch(tile.pi + j * (THREADS + 1) + i / ITEMS, policies + (i64)(i / ITEMS) * PAIRS + j);
     }
+    asm volatile("cp.async.commit_group;");
 }
 
-DEVICE void evaluate_tiled(const Task &task, i64 row, i64 run, Tile &tile) {
+DEVICE void evaluate_tiled(const Task &task, i64 row, i64 run, Tile *tiles) {
+    constexpr int PARTS = (A + TOGETHER - 1) / TOGETHER;  // of a step
     double V[1 + K][S], total[1 + K][S];
+    fetch_tile(task, row, H - 1, 0, tiles[0]);
     for (int h = H - 1; h >= 0; h--) {
 #pragma unroll
         for (int i = 0; i < (1 + K) * S; i++) total[i / S][i % S] = 0.0;
-        for (int first = 0; first < A; first += TOGETHER) {
-            __syncthreads();
-            read_tile(task, row, h, first, tile);
-            __syncthreads();
+        for (int part = 0; part < PARTS; part++) {
+            const int now = (H - 1 - h) * PARTS + part, first = part * TOGETHER;
+            const Tile &tile = tiles[now % 2];
+            asm volatile("cp.async.wait_group 0;" ::: "memory");
+            __syncthreads();  // this tile is there, and nobody reads the other one any more
+            if (part + 1 < PARTS) fetch_tile(task, row, h, first + TOGETHER, tiles[(now + 1) % 2]);
+            else if (h > 0) fetch_tile(task, row, h - 1, 0, tiles[(now + 1) % 2]);
             for (int a = 0; a < TOGETHER && first + a < A; a++) {
 #pragma unroll
                 for (int s = 0; s < S; s++) {
@@ -133,6 +144,7 @@ DEVICE void evaluate_tiled(const Task &task, i64 row, i64 run, Tile &tile) {
 #pragma unroll
         for (int i = 0; i < (1 + K) * S; i++) V[i / S][i % S] = total[i / S][i % S];
     }
+    __syncthreads();  // the tiles may be used again
     if (run >= task.runs) return;
     for (int c = 0; c <= K; c++) {
         double value = 0.0;
@@ -178,10 +190,10 @@ extern "C" __global__ void mix_worlds(const __grid_constant__ Task task) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) evaluate_policies(const __grid_constant__ Task task) {
-    __shared__ __align__(16) Tile tile;
+    __shared__ __align__(16) Tile tiles[TILED ? 2 : 1];
     const i64 run = (i64)blockIdx.x * THREADS + threadIdx.x;
     for (i64 row = blockIdx.y; row < task.rows; row += gridDim.y) {
-        if (TILED) evaluate_tiled(task, row, run, tile);
+        if (TILED) evaluate_tiled(task, row, run, tiles);
         else if (run < task.runs) evaluate(task, row, run);
     }
 }

@@ -183,10 +183,10 @@ DEVICE void improve(const State &x, int h, int a, int s, double alpha) {
     for (int k = 1; k < K; k++)
         step += x.mu[k] * (x.x[(1 + k) * STEP + i] - x.x[(1 + k) * STEP + s]);
     double old = x.logit[p];
-    double add = alpha * step + (double)x.low[p];
+    double add = alpha * step + from_upper_half(x.low[p]);
     double sum = old + add;
     double back = sum - old;
-    x.low[p] = (float)((old - (sum - back)) + (add - back));
+    x.low[p] = upper_half((old - (sum - back)) + (add - back));
     x.logit[p] = sum;
 }
 
@@ -243,7 +243,7 @@ DEVICE void normalise(const State &x, int i) {
         top = top < y[a] ? y[a] : top;
     }
     for (int a = 0; a < A; a++) {
-        y[a] = exponential(a > 0 ? (y[a] - top) + (double)x.low[first + (a - 1) * S] : -top);
+        y[a] = exponential(a > 0 ? (y[a] - top) + from_upper_half(x.low[first + (a - 1) * S]) : -top);
         total = total + y[a];
     }
     total = inverse(total);
@@ -268,7 +268,7 @@ DEVICE void forget(const State &x, int lane, bool opens, bool restarts) {
         EACH(p, PAIRS) x.pi[p] = 1.0 / A;
         EACH(p, LOGITS) {
             x.logit[p] = 0.0;
-            x.low[p] = 0.0f;
+            x.low[p] = 0;
         }
     }
 }

@@ -36,7 +36,8 @@ __all__ = ["Batch", "Measured", "generator_words", "obstacle", "play_batches"]
 MOST_VALUES = 4096  # (1+K) S: a thread keeps the values of two steps to itself
 MOST_COUNTS = 2**30  # H S² A: counts of transitions are dense
 MOST_CONSTRAINTS = 3
-MOST_EPISODES = 256  # of a chunk
+MOST_EPISODES = 2**14  # of a chunk
+MOST_MEASURED = 512  # of a chunk's episodes
 MIXING_BLOCKS = 512
 ENDLESS = 2**62
 
@@ -107,8 +108,8 @@ def play_batches(
     """
     R = len(generators)
     groups: dict[Shape, list[int]] = {}
-    for i, learner in enumerate(learners):
-        groups.setdefault(_shape(arrays, learner, noisy), []).append(i)
+    for i, shape in enumerate(_shapes(arrays, learners, noisy)):
+        groups.setdefault(shape, []).append(i)
     for shape, members in groups.items():
         chosen = layout_for(shape, machine.shared) if layout is None else layout
         program = machine.compile(source(), definitions(shape, chosen))
@@ -126,19 +127,22 @@ def play_batches(
             yield Batch(numbers, sums, logs)
 
 
-def _shape(arrays: TableArrays, learner: PROPDPPO, noisy: bool) -> Shape:
+def _shapes(arrays: TableArrays, learners: Sequence[PROPDPPO], noisy: bool) -> Iterator[Shape]:
+    """Shapes of all learners: as few as possible, since those of one shape are played together."""
     _, H, S, A = arrays.rewards.shape
-    K, hyper = arrays.utilities.shape[1], learner.hyperparameters
-    longest = min(_periods(learner)[0], len(arrays.thresholds))
-    return Shape(
-        H, S, A, K, int(learner.memory.values.v_start.size),
-        arrays.transition_path.scenario.shape[1],
-        arrays.reward_path.scenario.shape[1],
-        arrays.utility_path.scenario.shape[1],
-        noisy, hyper.bonus == BERNSTEIN_BONUS, bool(np.any(hyper.LV)),
-        arrays.states.size == H * S * A * S,
-        2**16 if longest >= 2**16 else 2**16 - 1,
-    )  # fmt: skip
+    K, M = arrays.utilities.shape[1], len(arrays.thresholds)
+    longest = max(min(_periods(learner)[0], M) for learner in learners)
+    lv = any(bool(np.any(learner.hyperparameters.LV)) for learner in learners)
+    for learner in learners:
+        yield Shape(
+            H, S, A, K, int(learner.memory.values.v_start.size),
+            arrays.transition_path.scenario.shape[1],
+            arrays.reward_path.scenario.shape[1],
+            arrays.utility_path.scenario.shape[1],
+            noisy, learner.hyperparameters.bonus == BERNSTEIN_BONUS, lv,
+            arrays.states.size == H * S * A * S,
+            2**16 if longest >= 2**16 else 2**16 - 1,
+        )  # fmt: skip
 
 
 def _periods(learner: PROPDPPO) -> tuple[int, int]:
@@ -235,7 +239,7 @@ def _play(
 ) -> tuple[FloatArray, list[dict[str, NDArray[Any]]]]:
     """Play all episodes with the runs of a task; returns sums, and logs of chunks."""
     R, M = int(task.held["setting"].size), task.words["M"]
-    B = _make_room(machine, task, shape, R, measured.recorded.size)
+    B = _make_room(machine, task, shape, R, measured)
     shared = layout.shared_bytes(shape)
     groups, threads = (-(-R // layout.runs), 1), layout.threads
     machine.launch(program, "begin", task.there(), groups, layout.lanes * layout.runs, 0)
@@ -256,20 +260,31 @@ def _play(
     return found.reshape(R, measured.recorded.size, 2 + 2 * shape.K), logs
 
 
-def _make_room(machine: Machine, task: _Task, shape: Shape, R: int, recorded: int) -> int:
+def _make_room(machine: Machine, task: _Task, shape: Shape, R: int, measured: Measured) -> int:
     """Make room for R runs and for a chunk of episodes; returns how many it has."""
     pairs, entries, K = shape.H * shape.S * shape.A, task.words["entries"], shape.K
+    recorded, room = measured.recorded.size, machine.room() // 16
     task.words |= {"runs": R, "recorded": recorded}
-    each = {"memory": R * shape.state_bytes // 8, "sums": R * (2 + 2 * K),
-            "found": R * recorded * (2 + 2 * K)}  # fmt: skip
     policies = 0 if shape.fused else pairs * R
-    episode = {"policies": policies, "values": (1 + K) * R, "mixed_P": entries,
-               "mixed_signals": (1 + K) * pairs}  # fmt: skip
-    most = machine.room() // (2 * 8 * sum(episode.values()))
-    B = max(1, min(MOST_EPISODES, most, task.words["M"]))
-    for name, size in (each | {name: B * size for name, size in episode.items()}).items():
+    row = {"policies": policies, "values": (1 + K) * R, "mixed_P": entries}
+    B = min(MOST_EPISODES, task.words["M"])
+    while B > 1 and (
+        _most_measured(measured.episodes, B) > MOST_MEASURED
+        or _most_measured(measured.episodes, B) * sum(row.values()) + B * (1 + K) * pairs > room
+    ):
+        B //= 2
+    rows = _most_measured(measured.episodes, B)
+    sizes = {"memory": R * shape.state_bytes // 8, "sums": R * (2 + 2 * K),
+             "found": R * recorded * (2 + 2 * K), "mixed_signals": B * (1 + K) * pairs,
+             **{name: rows * size for name, size in row.items()}}  # fmt: skip
+    for name, size in sizes.items():
         task.hold(name, machine.zeros(max(1, size), np.float64))
     return B
+
+
+def _most_measured(episodes: IntArray, B: int) -> int:
+    """Measured episodes of a chunk of B at most; chunks begin at multiples of B."""
+    return int(np.bincount(episodes // B).max())
 
 
 def _measure(machine: Machine, program: Any, task: _Task, shape: Shape, there: Any) -> None:

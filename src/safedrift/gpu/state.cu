@@ -150,7 +150,7 @@ struct State {
     unsigned char *seen;                            // (H, S)
     // cold: each number once per episode, neighbours together
     double *logit, *sums;                           // (H, A-1, S), (1+K, H, A, S)
-    float *low;                                     // (H, A-1, S)
+    int *low;                                       // (H, A-1, S) upper halves
 };
 
 constexpr i64 DOUBLES = PAIRS + CHANNELS * (STEP + 2 * S) + DRAWS + 3 * K + SIGNALS;
@@ -187,7 +187,7 @@ DEVICE State state_at(char *hot, char *cold) {
     d = (double *)cold;
     x.logit = d; d += LOGITS;
     x.sums = d; d += (1 + K) * PAIRS;
-    x.low = (float *)d;
+    x.low = (int *)d;
     return x;
 }
 
@@ -238,10 +238,10 @@ DEVICE double exponential(double given) {
 // The square root of a variance; of next to nothing, or less through rounding, 0.
 DEVICE double deviation_of(double x) {
 #ifdef __CUDACC__
-    float guess;  // 22 bits, doubled twice
-    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(guess) : "f"((float)x));
-    const double half = 0.5 * (double)guess;
-    double y = x * (double)guess;
+    double guess;  // 20 bits, doubled twice
+    asm("rsqrt.approx.ftz.f64 %0, %1;" : "=d"(guess) : "d"(x));
+    const double half = 0.5 * guess;
+    double y = x * guess;
     y = FMA(FMA(-y, y, x), half, y);
     y = FMA(FMA(-y, y, x), half, y);
 #else
@@ -253,15 +253,18 @@ DEVICE double deviation_of(double x) {
 // 1/x of a number of visits, or a little more.
 DEVICE double inverse(double x) {
 #ifdef __CUDACC__
-    float guess;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(guess) : "f"((float)x));
-    double y = (double)guess;
+    double y;
+    asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(x));
     y = FMA(FMA(-x, y, 1.0), y, y);
     return FMA(FMA(-x, y, 1.0), y, y);
 #else
     return 1.0 / x;
 #endif
 }
+
+// The upper half of a double, and a double with that upper half: 20 bits of a correction.
+DEVICE int upper_half(double x) { return (int)(AS_BITS(x) >> 32); }
+DEVICE double from_upper_half(int x) { return AS_DOUBLE((i64)x << 32); }
 
 // x <- x * multiplier + increment modulo 2^128, low words first.
 DEVICE void jump(u64 *x, u64 low, u64 high, const u64 *increment) {
