@@ -50,7 +50,9 @@ def world_of(M, seed):
     """The world of rates.py and its total budgets, which do not depend on M."""
     short, budgets = rates.world_of.__wrapped__("table", 1_000, seed)
     path = sd.models.drift.abrupt(M, rates.SCENARIOS, rates.SWITCHES).argmax(axis=1)
-    return sd.DriftingCMDP(short.scenarios, path), budgets
+    now = short.transition_path.scenario[:, 0].tolist()
+    required = np.stack([short.thresholds[now.index(i)] for i in range(rates.SCENARIOS)])
+    return sd.DriftingCMDP(short.scenarios, path, thresholds=required[path]), budgets
 
 
 def learners(world, budgets):
