@@ -148,14 +148,18 @@ def write_table(rows, path):
 def read(path):
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    words = {"rho", "device"}
-    return [{k: v if k in words else float(v) for k, v in row.items()} for row in rows]
+    words, whole = {"rho", "device"}, {"theorem", "M", "world", "seeds", "measure_every"}
+    return [
+        {k: v if k in words else int(v) if k in whole else float(v) for k, v in row.items()}
+        for row in rows
+    ]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--largest", type=int, default=1_000_000)
+    parser.add_argument("--smallest", type=int, default=GRID[0], help="keep stored rows below")
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--out", type=Path, default=Path("docs"))
     parser.add_argument("--from-csv", action="store_true", help="make the table of stored rows")
