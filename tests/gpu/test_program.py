@@ -16,7 +16,9 @@ from comparing import agents, check_same, small_world
 from host import COMPILER, Host
 
 import safedrift as sd
-from safedrift.experiments import gpu_runs
+from safedrift.experiments import gpu_rows, gpu_runs
+from safedrift.experiments.entrants import entrants
+from safedrift.experiments.workers import Arena, Task, rows_of
 from safedrift.gpu.program import (
     ALL,
     HOT,
@@ -31,6 +33,7 @@ from safedrift.gpu.program import (
 )
 from safedrift.gpu.runs import generator_words
 from safedrift.results.many_runs import FIGURES
+from safedrift.results.scores import FIGURES as SCORES
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no g++ on the PATH")
 ONE_LANE = Layout(1, 1, NOTHING)
@@ -93,6 +96,41 @@ def test_simulate_many_gives_the_sums_of_the_cpu(host, monkeypatch):
     np.testing.assert_array_equal(one.episodes, other.episodes)
     for name in FIGURES:
         np.testing.assert_allclose(getattr(one, name), getattr(other, name), rtol=0, atol=1e-10)
+
+
+@needs_compiler
+@pytest.mark.parametrize(("every", "points"), [(1, 30), (7, 0)])
+def test_rows_of_a_comparison_are_those_of_the_cpu(host, monkeypatch, every, points):
+    """60 episodes, of which every 7th leaves a shorter end; learners of both kinds."""
+    monkeypatch.setattr(gpu_rows, "Card", lambda: host)
+    monkeypatch.setattr("safedrift.gpu.runs.layout_for", lambda shape, shared: ONE_LANE)
+    world = small_world("linear", K=2)
+    truth = sd.measure_truth(world, np.arange(0, world.M, every))
+    field = entrants(["propd-ppo:gamma=0.3,window=13,alpha=0.8", "propd-ppo:gamma=0.2", "uniform"])
+    tasks = [
+        Task(f"{entrant.label} {seed}", "here", entrant, seed, True, every, points)
+        for entrant in field
+        for seed in (3, 8)
+    ]
+    arenas = {"here": Arena(world, truth)}
+    wanted = {row.key: row for row in rows_of(tasks, arenas, 1)}
+    found = {row.key: row for row in gpu_rows.rows_with_gpu(tasks, arenas, 1)}
+    assert set(found) == set(wanted)
+    for key, row in wanted.items():
+        assert row.done
+        for name in (*SCORES, "uniform_loss"):
+            np.testing.assert_allclose(getattr(found[key], name), getattr(row, name), atol=1e-9)
+        assert found[key].settings == row.settings
+        assert found[key].curve_episodes == row.curve_episodes
+        for name, values in (row.curves or {}).items():
+            np.testing.assert_allclose(found[key].curves[name], values, rtol=1e-5)
+
+
+def test_a_comparison_says_that_there_is_no_gpu():
+    if sd.devices()[1].available:
+        pytest.skip("there is one")
+    with pytest.raises(RuntimeError, match="device must be 'cpu' on this machine; got 'gpu': "):
+        sd.compare(["stationary"], ["propd-ppo:gamma=0.3"], 1, episodes=20, device="gpu")
 
 
 @pytest.mark.parametrize(

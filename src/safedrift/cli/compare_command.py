@@ -109,6 +109,10 @@ def compare(
         typer.Option("--json", metavar="FILE", help="Also write everything as JSON; - prints it."),
     ] = None,
     workers: Annotated[int | None, typer.Option(help="Processes; by default one per core.")] = None,
+    device: Annotated[
+        str,
+        typer.Option(help="gpu: PROPD-PPO with counts, tuning included, plays on a card."),
+    ] = "cpu",
 ) -> None:
     """Compare learners: same worlds, same luck, exact regret and violation.
 
@@ -129,7 +133,7 @@ def compare(
     with friendly_errors():
         _compare(
             worlds, learners, seeds, episodes, noisy, measure_every, tune, skip, out, as_json,
-            workers,
+            workers, device,
         )  # fmt: skip
 
 
@@ -145,6 +149,7 @@ def _compare(
     out: Path | None,
     as_json: str | None,
     workers: int | None,
+    device: str,
 ) -> None:
     from safedrift import _check
     from safedrift.experiments import ComparisonStopped
@@ -170,6 +175,7 @@ def _compare(
                 skip=skip,
                 out=folder,
                 workers=workers,
+                device=device,
                 progress=progress,
             )
     except ComparisonStopped as stopped:

@@ -24,7 +24,7 @@ from safedrift import _check
 from safedrift.experiments.entrants import Entrant, tunable
 from safedrift.experiments.row_files import RowFile, key_of, world_digest
 from safedrift.experiments.simulation import measure_truth
-from safedrift.experiments.workers import Arena, Task, rows_of
+from safedrift.experiments.workers import Arena, Player, Task, rows_of
 from safedrift.problems import make
 
 __all__ = ["EPISODES", "WORLDS", "calibration_worlds", "draw_setting", "settings_of", "tuned"]
@@ -59,6 +59,7 @@ def tuned(
     noisy: bool,
     rows: RowFile,
     workers: int,
+    player: Player = rows_of,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> list[Entrant]:
     """Return the same learners, those with something to tune with the best of `budget` settings."""
@@ -79,7 +80,7 @@ def tuned(
     finished = rows.finished(task.key for task in plan)
     missing = [task for task in plan if task.key not in finished]
     done = len(plan) - len(missing)
-    for row in rows_of(missing, arenas, workers):
+    for row in player(missing, arenas, workers):
         rows.add(row)
         done += 1
         if progress:

@@ -22,7 +22,8 @@ from safedrift.experiments.entrants import Entrant, entrants, parse_options
 from safedrift.experiments.row_files import RowFile, key_of, world_digest
 from safedrift.experiments.simulation import measure_truth
 from safedrift.experiments.streams import listed_seeds
-from safedrift.experiments.workers import Arena, Task, rows_of
+from safedrift.experiments.workers import Arena, Player, Task, rows_of
+from safedrift.gpu.available import require_gpu
 from safedrift.models import DriftingWorld
 from safedrift.problems import make
 from safedrift.results import Truth
@@ -69,6 +70,7 @@ def compare(
     skip: bool = False,
     out: str | Path | None = None,
     workers: int | None = None,
+    device: str = "cpu",
     points: int = 200,
     progress: Progress | None = None,
 ) -> Comparison:
@@ -99,6 +101,9 @@ def compare(
         Folder for the rows, written as runs finish. The same folder again continues.
     workers
         Number of processes; by default one per core. 1 plays everything in this process.
+    device
+        "gpu": PROPD-PPO with counts is played on a card, all settings and seeds of a world at once
+        (docs/many-runs.md), other learners on the cores.
     points
         Points of the curves that are kept of each run.
     progress
@@ -120,6 +125,7 @@ seeds in stationary; there is no other learner to compare it with.'
     """
     wanted = listed_seeds(seeds)
     field = entrants(learners)
+    _check.choice("device", device, ("cpu", "gpu"))
     _check.kind("noisy", noisy, bool)
     _check.kind("skip", skip, bool)
     tune = _check.integer("tune", tune, lower=0)
@@ -128,10 +134,14 @@ seeds in stationary; there is no other learner to compare it with.'
     places = named_worlds(worlds, episodes)
     for world in places.values():
         _check.integer("measure_every", measure_every, upper=world.M)
+    player = _player(device)
     refusals = _refusals(places, field, noisy, skip)
     rows = RowFile(out)
     if tune:
-        field = tuned(field, tune, noisy=noisy, rows=rows, workers=processes, progress=progress)
+        field = tuned(
+            field, tune, noisy=noisy, rows=rows, workers=processes, player=player,
+            progress=progress,
+        )  # fmt: skip
     tasks = [
         Task(
             _key(label, digest, entrant, seed, noisy, measure_every, points),
@@ -159,7 +169,7 @@ seeds in stationary; there is no other learner to compare it with.'
     if progress and missing:
         progress("playing", done, total)
     try:
-        for row in rows_of(missing, arenas, processes):
+        for row in player(missing, arenas, processes):
             rows.add(row)
             done += places[row.world].M
             if progress:
@@ -170,6 +180,16 @@ seeds in stationary; there is no other learner to compare it with.'
     if stopped:
         raise ComparisonStopped(found)
     return found
+
+
+def _player(device: str) -> Player:
+    """Who plays the tasks; fails with one sentence where there is no GPU."""
+    if device == "cpu":
+        return rows_of
+    from safedrift.experiments.gpu_rows import rows_with_gpu  # CuPy takes a while to import
+
+    require_gpu()
+    return rows_with_gpu
 
 
 def _comparison(

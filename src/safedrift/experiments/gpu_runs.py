@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from safedrift import _check
 from safedrift._check import FloatArray
-from safedrift.experiments.streams import seeds
+from safedrift.experiments.streams import seeds as children_of
 from safedrift.gpu.card import Card, Machine
 from safedrift.gpu.runs import Measured, generator_words, obstacle, play_batches
 from safedrift.models import DriftingCMDP
 
-__all__ = ["sums_on_gpu"]
+__all__ = ["play_on_gpu", "sums_on_gpu"]
 
 
 def sums_on_gpu(
@@ -27,25 +28,37 @@ def sums_on_gpu(
         if reason is not None:
             _check.fail("learners", f"{reason} on a GPU", learner)
     card = Card() if machine is None else machine
-    world = job.world
-    runs = len(job.learners) * len(job.seeds)
-    sums = np.empty((runs, job.recorded.size, 2 + 2 * world.K))
     measured = Measured(job.truth.episodes, job.truth.optimal_reward, job.weights, job.recorded)
-    done = 0
+    total, done = len(job.learners) * len(job.seeds) * job.world.M, 0
 
     def advance(episodes: int) -> None:
         nonlocal done
         done += episodes
         if progress:
-            progress("playing", done, runs * world.M)
+            progress("playing", done, total)
 
+    sums = play_on_gpu(card, job.world, job.learners, job.seeds, job.noisy, measured, advance)
+    return sums, card.name
+
+
+def play_on_gpu(
+    machine: Machine,
+    world: DriftingCMDP,
+    learners: Sequence[Any],
+    seeds: Sequence[int],
+    noisy: bool,
+    measured: Measured,
+    progress: Callable[[int], None] = lambda episodes: None,
+) -> FloatArray:
+    """Return running sums (L*R, recorded, 2 + 2K) of all learners with all seeds."""
+    sums = np.empty((len(learners) * len(seeds), measured.recorded.size, 2 + 2 * world.K))
     words = [
         [generator_words(children["learner"]), generator_words(children["world"])]
-        for children in map(seeds, job.seeds)
+        for children in map(children_of, seeds)
     ]
     generators = np.array(words, np.uint64)
     for batch in play_batches(
-        card, world.arrays, job.learners, generators, job.noisy, measured, progress=advance
+        machine, world.arrays, learners, generators, noisy, measured, progress=progress
     ):
         sums[batch.runs] = batch.sums
-    return sums, card.name
+    return sums

@@ -12,7 +12,7 @@ import os
 import pickle
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -33,6 +33,7 @@ from safedrift.results.scores import RunScore, score
 
 __all__ = [
     "Arena",
+    "Player",
     "Task",
     "environment_of_workers",
     "play",
@@ -65,6 +66,10 @@ class Task(NamedTuple):
     measure_every: int
     points: int
     measure_log: int | None = None
+
+
+Player = Callable[[Sequence[Task], Mapping[str, Arena], int], Iterator[RunScore]]
+"""Plays tasks with so many workers and yields their rows, in any order."""
 
 
 def play(task: Task, arena: Arena) -> RunScore:

@@ -352,7 +352,6 @@ DEVICE void play_run(const Task &task, i64 run, int lane, const State &x) {
             const double *lv = own.LV + window * K * H;
             const World world = {
                 task.mixed_signals + (i64)e * (1 + K) * PAIRS, task.mixed_P + row * task.entries, row >= 0};
-#pragma unroll STEPS
             for (int h = H - 1; h >= 0; h--) {
                 step_back(x, world, lane, h, lv, own, improves);
                 EVALUATED;

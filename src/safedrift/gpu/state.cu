@@ -82,10 +82,6 @@ constexpr bool BESIDE = false;
 #endif
 constexpr int FITTING = GROUP / A < 1 ? 1 : GROUP / A < S ? GROUP / A : S;
 constexpr int SHARES = (S + FITTING - 1) / FITTING;  // of the states of a step, for groups
-#ifndef UNROLLED_STEPS
-#define UNROLLED_STEPS 1
-#endif
-constexpr int STEPS = UNROLLED_STEPS;
 constexpr int SHARE = (S + SHARES - 1) / SHARES;     // states of one
 CONSTANT u64 JUMP[] = {JUMP_0, JUMP_1, JUMP_2, JUMP_3, JUMP_4, JUMP_5, JUMP_6, JUMP_7};
 constexpr bool AHEAD = H * S <= 4 * LANES;  // choose in all (h, s) at once, and walk afterwards

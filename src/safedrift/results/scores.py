@@ -13,10 +13,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from safedrift._check import FloatArray
+from safedrift._check import FloatArray, IntArray
 from safedrift.results.run import Run
+from safedrift.results.truth import Truth
 
-__all__ = ["CURVES", "FIGURES", "RunScore", "StrictScore", "last_tenth", "score", "strict_score"]
+__all__ = [
+    "CURVES",
+    "FIGURES",
+    "RunScore",
+    "StrictScore",
+    "last_tenth",
+    "score",
+    "score_of_sums",
+    "strict_score",
+    "wanted_sums",
+]
 
 NO_LOSS = 1e-9  # per episode: a uniform policy that loses less than this is optimal
 
@@ -176,6 +187,79 @@ def score(run: Run, names: dict[str, Any], *, seconds: float, points: int = 200)
         seconds_per_episode=seconds,
         settings=run.manifest.learner.settings,
         curve_episodes=tuple(int(m) for m in run.episodes[at]),
+        curves={name: _short(values) for name, values in drawn.items()} if points else None,
+    )
+
+
+# ---------------------------------------------------------------- of running sums
+
+
+def wanted_sums(n: int, points: int) -> IntArray:
+    """Return at which of n measured episodes `score_of_sums` wants running sums."""
+    last = max(1, n // 10)
+    needed = [max(n - last - 1, 0), max(n - 2, 0), n - 1]
+    found: IntArray = np.union1d(needed, _evenly_spaced(n, points)).astype(np.int64)
+    return found
+
+
+def score_of_sums(
+    truth: Truth,
+    M: int,
+    sums: FloatArray,
+    names: dict[str, Any],
+    *,
+    seconds: float,
+    points: int,
+    settings: dict[str, Any],
+) -> RunScore:
+    """Return the row of a run of which only running sums are known, as `score` would.
+
+    Parameters
+    ----------
+    truth
+        Of n measured episodes; every n-th one of M.
+    sums : (len(wanted_sums(n, points)), 2 + 2K)
+        Σ weight (regret, its positive part, shortfalls, their positive parts).
+    """
+    n, K = truth.episodes.size, truth.thresholds.shape[1]
+    weights = np.diff(truth.episodes, append=M).astype(np.float64)
+    rows = dict(zip(wanted_sums(n, points).tolist(), sums, strict=True))
+    last = slice(-max(1, n // 10), None)
+    size = max(1, n // 10)
+    end = rows[n - 1]
+    before = rows[n - size - 1] if n > size else np.zeros(2 + 2 * K)
+    # Means of the last tenth count every measured episode once; only the last has another weight.
+    own = end - (rows[n - 2] if n > 1 else 0.0)
+    late = ((end - own - before) / weights[0] + own / weights[-1]) / size
+    uniform = _losses(
+        truth.optimal_reward - truth.baseline_reward, truth.thresholds - truth.baseline_utility
+    )
+
+    def strict(total: FloatArray, part: slice) -> float:
+        reference = _total(uniform[part] * weights[part])
+        losses = float(total[1] + total[2 + K :].sum())
+        return losses / reference if reference > NO_LOSS * weights[part].sum() else np.nan
+
+    at = _evenly_spaced(n, points)
+    drawn = {
+        "positive_regret": np.array([rows[i][1] for i in at]),
+        "positive_violation": np.array([rows[i][2 + K :].sum() for i in at]),
+    }
+    return RunScore(
+        **names,
+        status="done",
+        strict_score=strict(end, slice(None)),
+        regret=float(end[0] / M),
+        violation=float(np.maximum(end[2 : 2 + K], 0).sum() / M),
+        positive_regret=float(end[1] / M),
+        positive_violation=float(end[2 + K :].sum() / M),
+        last_tenth_score=strict(end - before, last),
+        last_tenth_regret=float(late[0]),
+        last_tenth_violation=float(np.maximum(late[2 : 2 + K], 0).sum()),
+        uniform_loss=_total(uniform * weights) / M,
+        seconds_per_episode=seconds,
+        settings=settings,
+        curve_episodes=tuple(int(m) for m in truth.episodes[at]),
         curves={name: _short(values) for name, values in drawn.items()} if points else None,
     )
 
