@@ -5,7 +5,7 @@
 
 The page of the demonstration and the site must be there; the comparison and the run are played
 (half a minute). Each page is opened in Debian's Chromium, light, dark and on a phone of 390 pixels.
-A page that writes to the console, or does not fit the phone, is an error. Pictures have 256 colours.
+A page that writes to the console, or does not fit the phone, is an error. There are 256 colours.
 """
 
 import argparse
@@ -24,8 +24,8 @@ VIEWS = {
     "dark": ("dark", 1100, 1400),
     "phone": ("light", 390, 1400),
 }
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-         "--disable-background-networking", "--disable-component-update", "--disable-sync"]  # fmt: skip
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+         "--disable-background-networking", "--disable-component-update"]  # fmt: skip
 SOON = 60  # episodes after the first move of the target: some have learnt it, others not yet
 
 # The frame of the maps is the first one so long after a move of the target.
