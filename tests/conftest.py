@@ -1,9 +1,7 @@
 """Hypothesis profile, small random worlds, each kernel compiled once, an audit of every run."""
 
-import tempfile
 from contextlib import nullcontext
 from functools import wraps
-from pathlib import Path
 from threading import local
 
 import numpy as np
@@ -105,11 +103,11 @@ except ImportError:  # Windows: workers compile what they need, each on its own
     flock = None
 
 
-def pytest_configure(config):
-    """Let the workers of a run wait for each other's kernels, and take them from the cache."""
-    run = getattr(config, "workerinput", {}).get("testrunuid")
-    if run is not None and flock is not None:
-        folder = Path(tempfile.gettempdir()) / f"safedrift-kernels-{run}"
+@pytest.fixture(scope="session", autouse=True)
+def kernels_compiled_once(pytestconfig, tmp_path_factory):
+    """The workers of a run wait for each other's kernels, and take them from the cache."""
+    if hasattr(pytestconfig, "workerinput") and flock is not None:
+        folder = tmp_path_factory.getbasetemp().parent / "kernels"  # one for all workers
         folder.mkdir(exist_ok=True)
         Dispatcher.compile = one_at_a_time(Dispatcher.compile, folder)
 
