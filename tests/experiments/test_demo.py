@@ -52,6 +52,8 @@ def test_frames_are_dense_where_the_target_has_just_moved(M, changes):
         own = found[(found >= begin) & (found < end)]
         assert (own[0], own[-1]) == (begin, end - 1)
         assert (np.diff(own, 2) >= -1).all()  # ever sparser, to rounding
+        if len(own) > 10:  # half of them in the first twentieth
+            assert np.median(own - begin) < (end - begin) / 20
 
 
 def test_a_world_without_a_board_is_refused():
