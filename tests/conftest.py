@@ -1,11 +1,15 @@
-"""Hypothesis profile, small random worlds that several files share, an audit of every run."""
+"""Hypothesis profile, small random worlds, each kernel compiled once, an audit of every run."""
 
+from contextlib import nullcontext
 from functools import wraps
+from threading import local
 
 import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
+from numba.core.caching import NullCache
+from numba.core.dispatcher import Dispatcher
 
 import safedrift as sd
 from safedrift import DriftingCMDP, Successors, TabularCMDP
@@ -89,6 +93,45 @@ def _path(draw, rng, M, N):
         elif kind == "repeat" and m > 0:
             weights[m] = weights[rng.integers(m)]
     return weights
+
+
+# ---------------------------------------------------------------- each kernel is compiled once
+
+try:
+    from fcntl import LOCK_EX, flock
+except ImportError:  # Windows: workers compile what they need, each on its own
+    flock = None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kernels_compiled_once(pytestconfig, tmp_path_factory):
+    """The workers of a run wait for each other's kernels, and take them from the cache."""
+    if hasattr(pytestconfig, "workerinput") and flock is not None:
+        folder = tmp_path_factory.getbasetemp().parent / "kernels"  # one for all workers
+        folder.mkdir(exist_ok=True)
+        Dispatcher.compile = one_at_a_time(Dispatcher.compile, folder)
+
+
+def one_at_a_time(compile_kernel, folder):
+    """`Dispatcher.compile`, but of an entry point that another process compiles, its result."""
+    outermost = local()
+
+    @wraps(compile_kernel)
+    def compile_or_wait(dispatcher, signature):
+        if hasattr(outermost, "kernel"):  # what it calls is compiled while its lock is held
+            return compile_kernel(dispatcher, signature)
+        outermost.kernel = function = dispatcher.py_func
+        kept = not isinstance(dispatcher._cache, NullCache)
+        name = f"{function.__module__}.{function.__qualname__}"
+        try:
+            with open(folder / name, "w") if kept else nullcontext() as lock:
+                if kept:
+                    flock(lock, LOCK_EX)
+                return compile_kernel(dispatcher, signature)
+        finally:
+            del outermost.kernel
+
+    return compile_or_wait
 
 
 # ---------------------------------------------------------------- every run is certified

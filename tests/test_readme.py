@@ -1,5 +1,6 @@
 """The Python and the commands of README and guides run as written."""
 
+import codeop
 import json
 import re
 import runpy
@@ -46,6 +47,44 @@ def run_python(page, shorten=fewer):
     names = {}
     exec(shorten("\n".join(python_of(page))), names)
     return names
+
+
+def refused_at_the_prompt(block):
+    """The first line of a block that the plain prompt of Python refuses; None if it takes all."""
+    typed = []
+    for line in [*block.splitlines(), ""]:
+        typed.append(line)
+        try:
+            statement = codeop.compile_command("\n".join(typed), symbol="single")
+        except SyntaxError:
+            return line
+        if statement is not None:
+            typed = []
+    return None
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "README.md",
+        "docs/python.md",
+        *(f"docs/tutorials/{x}.md" for x in ("paper", "process", "rivals")),
+    ],
+)
+def test_python_can_be_typed_at_the_prompt(page):
+    """But for classes with empty lines, of which the page warns."""
+    blocks = python_of(page)
+    classes = [block for block in blocks if "\nclass " in block]
+    others = [block for block in blocks if block not in classes]
+    assert [x for x in map(refused_at_the_prompt, others) if x is not None] == []
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert bool(classes) == ("empty line inside a class" in text)
+
+
+def test_what_the_prompt_refuses_is_seen():
+    assert refused_at_the_prompt("for x in y:\n    print(x)\nprint(y)\n") == "print(y)"
+    assert refused_at_the_prompt("class A:\n    a = 1\n\n    b = 2\n") == "    b = 2"
+    assert refused_at_the_prompt("for x in y:\n    print(x)\n\nprint(y)\n") is None
 
 
 WITH_OUTPUTS = [

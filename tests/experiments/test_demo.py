@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from safedrift.cli import app
-from safedrift.experiments.demo import LEARNERS, board_frames
+from safedrift.experiments.demo import LEARNERS, board_frames, telling_episodes
 from safedrift.models import TabularCMDP
 from safedrift.problems import make
 
@@ -41,6 +41,19 @@ def test_maps_show_visits_and_mean_steps():
         today = world.at(m)
         assert isinstance(today, TabularCMDP)
         assert today.rewards[0, goal, 0] == 1
+
+
+@pytest.mark.parametrize(("M", "changes"), [(20_000, [5000, 10_000, 15_000]), (7, [1, 6]), (3, [])])
+def test_frames_are_dense_where_the_target_has_just_moved(M, changes):
+    found = telling_episodes(M, np.array(changes, dtype=int), 120)
+    assert (np.diff(found) > 0).all()
+    assert len(found) <= 120
+    for begin, end in zip([0, *changes], [*changes, M], strict=True):
+        own = found[(found >= begin) & (found < end)]
+        assert (own[0], own[-1]) == (begin, end - 1)
+        assert (np.diff(own, 2) >= -1).all()  # ever sparser, to rounding
+        if len(own) > 10:  # half of them in the first twentieth
+            assert np.median(own - begin) < (end - begin) / 20
 
 
 def test_a_world_without_a_board_is_refused():

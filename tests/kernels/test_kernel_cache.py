@@ -9,8 +9,13 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from numba.core.caching import NullCache
 
+import conftest
 import safedrift.kernels as kernels
+
+if conftest.flock is not None:
+    from fcntl import LOCK_NB
 
 GUARD = Path(kernels.__file__)
 CALLEE = "import numba\n@numba.njit(cache=True)\ndef number():\n    return {number}\n"
@@ -170,3 +175,40 @@ print(run.dynamic_regret[-1].hex(), sum(play.stats.cache_hits.values()))
     assert second[0].split()[0] == value
     assert third == (f"{value} 1\n", "")
     assert first[1] == second[1] == ""
+
+
+# ---------------------------------------------------------------- workers of the tests
+
+
+class Kernel:
+    """As much of a dispatcher as the lock looks at."""
+
+    def __init__(self, name, cache):
+        self._cache = cache
+        self.py_func = type(name, (), {"__module__": "kernels"})
+
+
+@pytest.mark.skipif(conftest.flock is None, reason="no file locks on this system")
+def test_workers_compile_a_kernel_one_at_a_time(tmp_path):
+    kept, called, part = (
+        Kernel("kept", "on disk"),
+        Kernel("called", "on disk"),
+        Kernel("part", None),
+    )
+    part._cache = NullCache()
+    inside = []
+
+    def compile_kernel(kernel, signature):
+        with open(tmp_path / "kernels.kept", "w") as other, pytest.raises(BlockingIOError):
+            conftest.flock(other, conftest.LOCK_EX | LOCK_NB)  # as another worker would
+        inside.append(kernel)
+        return locked(called, signature) if kernel is kept else signature
+
+    locked = conftest.one_at_a_time(compile_kernel, tmp_path)
+    assert locked(kept, "f8") == "f8"
+    assert inside == [kept, called]
+    assert [path.name for path in tmp_path.iterdir()] == ["kernels.kept"]  # one lock for both
+    with open(tmp_path / "kernels.kept", "w") as other:
+        conftest.flock(other, conftest.LOCK_EX | LOCK_NB)
+    with pytest.raises(pytest.fail.Exception):  # nothing holds it while a part is compiled
+        locked(part, "f8")

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hand_made_runs import SETTINGS, make_run
+from safedrift.events import Event
 from safedrift.reports import page, plots, report, summary_text
 from safedrift.results import Run
 
@@ -249,6 +250,21 @@ def test_restarts_between_measured_episodes_are_drawn():
     assert ticks == {"policy": list(range(0, 600, 7)), "window": list(range(0, 600, 25))}
     # 86 policy restarts are too many for lines, 24 window restarts are not.
     assert [shape.x0 for shape in figure.layout.shapes] == list(range(25, 600, 25))
+
+
+def test_the_guide_names_the_lines_that_are_drawn(tmp_path):
+    both = read(make_run(), tmp_path).text  # 8 policy restarts, 2 window restarts after the first
+    assert "mark restarts of the policy (solid) and restarts of the window (dotted)." in both
+    windows = read(make_run(measure_every=10), tmp_path).text  # too many of the policy
+    assert "lines mark restarts of the window (dotted)." in windows
+    change = Event(5, "reward", 0, 1, 0, None, 0.1, 0.9, 1)
+    noticed = make_run(settings={}, events=[change])
+    del noticed.trace["policy_restart"], noticed.trace["window_restart"]
+    text = read(noticed, tmp_path).text
+    assert "lines mark changes that the learner noticed (dashed)." in text
+    none = make_run(settings={})
+    del none.trace["policy_restart"], none.trace["window_restart"]
+    assert "vertical lines" not in read(none, tmp_path).text
 
 
 def test_long_run_is_downsampled_and_says_so(tmp_path):

@@ -19,15 +19,15 @@ from safedrift.experiments.comparison import compare
 from safedrift.experiments.entrants import entrants
 from safedrift.experiments.simulation import Progress, measure_truth, simulate
 from safedrift.experiments.snapshots import learned_policies
-from safedrift.models import DriftingCMDP, TabularCMDP, evenly_spaced
+from safedrift.models import DriftingCMDP, TabularCMDP
 from safedrift.oracles import occupancy
 from safedrift.problems import display, make
 from safedrift.results import Comparison, Run
 
-__all__ = ["LEARNERS", "Demo", "board_frames", "play_demo"]
+__all__ = ["LEARNERS", "Demo", "board_frames", "play_demo", "telling_episodes"]
 
 LEARNERS = ("propd-ppo", "adaptive-planner", "opt-cmdp", "optimum")
-FRAMES = 121
+FRAMES = 120
 RARE = 1e-3  # fewer visits have no direction
 
 
@@ -59,13 +59,14 @@ def play_demo(
     seeds
         Of the comparison.
     frames
-        Episodes whose policies are drawn.
+        Episodes whose policies are drawn, most of them soon after the target has moved.
     workers, progress
         As in `compare`; stages are the names of the learners, and those of `compare`.
     """
     world = cast(DriftingCMDP, make("maze", episodes))
     truth = measure_truth(world, progress=progress)
-    listed = evenly_spaced(world.M, frames)
+    moved = truth.episodes[truth.drift_r > 0]
+    listed = telling_episodes(world.M, moved, frames)
     runs, policies = [], []
     for entrant in entrants(LEARNERS):
         learner = entrant.build(world, float(truth.gamma.min()), False)
@@ -77,6 +78,27 @@ def play_demo(
     who = [*LEARNERS[:-1], "uniform", LEARNERS[-1]]
     ranked = compare({"maze": world}, who, seeds, workers=workers, progress=progress)
     return Demo(tuple(runs), pictures, ranked)
+
+
+def telling_episodes(M: int, changes: IntArray, frames: int) -> IntArray:
+    """Return about `frames` of M episodes, dense where learners learn anew.
+
+    Between two changes they are spaced geometrically: the first, and the last before the next
+    change, are always among them.
+
+    Examples
+    --------
+    >>> from safedrift.experiments.demo import telling_episodes
+    >>> telling_episodes(200, np.array([100]), 10).tolist()
+    [0, 2, 9, 31, 99, 100, 102, 109, 131, 199]
+    """
+    begins = np.array([0, *changes.tolist()])
+    each = max(2, frames // begins.size)
+    spans = [
+        begin + np.round(np.geomspace(1, end - begin, each)).astype(np.int64) - 1
+        for begin, end in zip(begins, [*begins[1:], M], strict=True)
+    ]
+    return np.unique(np.concatenate(spans))
 
 
 def board_frames(

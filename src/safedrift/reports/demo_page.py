@@ -33,9 +33,9 @@ from safedrift.reports.plots import (
 )
 from safedrift.results.comparison import Comparison
 from safedrift.results.run import Run
-from safedrift.results.scores import strict_score
+from safedrift.results.scores import last_tenth, strict_score
 from safedrift.results.verdicts import gap_closed, safety
-from safedrift.results.wording import number
+from safedrift.results.wording import close_numbers, number
 
 __all__ = ["report"]
 
@@ -69,13 +69,16 @@ def _page(runs: Sequence[Run], frames: BoardFrames, comparison: Comparison) -> s
 nobody tells the robot. The best safe policy of every single episode is computed exactly, so what
 each learner loses is known and not estimated.</p>
 <div class="cards">{"".join(_card(run, _colour(i)) for i, run in enumerate(learners))}</div>
+<section id="where">
 <h2 class="apart">Where they go</h2>
 <p class="quiet">Shade: expected steps per episode in a cell. Arrows: the mean step from there.
-Hatched: hazards. Ring: the target. Pull the slider, or press play.</p>
-<div class="screen scrub"><button id="play" type="button">Play</button>
-<input id="frame" type="range" min="0" max="{len(frames.episodes) - 1}"
+Hatched: hazards. Ring: the target. <span class="screen">Pull the slider, or press play: the picture
+slows down where the target has just moved.</span></p>
+<div class="scrub"><button id="play" class="screen" type="button">Play</button>
+<input class="screen" id="frame" type="range" min="0" max="{len(frames.episodes) - 1}"
 value="{_first_frame(frames)}" aria-label="episode"><output id="episode" for="frame"></output></div>
 <div id="maps"></div>
+</section>
 <script type="application/json" id="maps-data">{_map_data(runs, frames)}</script>
 {"".join(plot_section(i, plot, linked=True) for i, plot in enumerate(curves))}
 <p class="quiet">Lines are means of the last {every:,} episodes.</p>
@@ -101,24 +104,34 @@ def _colour(i: int) -> str:
 
 
 def _lead(learners: Sequence[Run]) -> str:
-    """Who closed how much of the gap, the best first, and who was safe."""
+    """Who closed how much of the gap, and what it cost in safety; the best first."""
     order = sorted(learners, key=lambda run: strict_score(run).whole)
     best, *others = ((run.manifest.learner.name, strict_score(run).whole) for run in order)
     rest = ", ".join(f"{name} {gap_closed(score)}" for name, score in others)
-    unsafe = [run.manifest.learner.name for run in order if not safety(run).safe_lately]
-    told = "All were safe in the last tenth of the episodes."
-    if unsafe:
-        told = f"In the last tenth of the episodes, {' and '.join(unsafe)} was still unsafe."
+    steps = ", ".join(f"{run.manifest.learner.name} {_late_steps(run)}" for run in order[1:])
     return (
         f"{best[0]} closed {gap_closed(best[1])} of the gap between acting at random and the best "
-        f"safe policy of every episode; {rest}. {told}"
+        f"safe policy of every episode; {rest}. Of {_budget(order[0])} hazard steps allowed per "
+        f"episode it took {_late_steps(order[0])} in the last tenth, {steps}."
     )
+
+
+def _late_steps(run: Run) -> str:
+    return _steps_and_budget(run, last_tenth(run))[0]
+
+
+def _steps_and_budget(run: Run, part: slice) -> tuple[str, str]:
+    """Mean hazard steps over a part of the run, and the allowed ones, told apart if unsafe."""
+    mean, allowed = float(_hazard_steps(run)[part].mean()), _allowed(run)
+    if mean > allowed:
+        return close_numbers(mean, allowed)
+    return number(mean), number(allowed)
 
 
 def _card(run: Run, colour: str) -> str:
     score, found = strict_score(run), safety(run)
-    badges = _badge(found.safe_in_the_long_run, "in the long run", found.long_run)
-    badges += _badge(found.safe_lately, "in the last tenth", found.last_tenth)
+    badges = _badge(found.safe_in_the_long_run, "in the long run", run, slice(None))
+    badges += _badge(found.safe_lately, "in the last tenth", run, last_tenth(run))
     count = len(run.manifest.learner.events)
     changes = f"It noticed {count} change{'s' * (count > 1)} of the world." if count else ""
     return (
@@ -130,20 +143,22 @@ def _card(run: Run, colour: str) -> str:
     )
 
 
-def _badge(safe: bool, when: str, missing: FloatArray) -> str:
-    if safe:
-        return f'<p><span class="good">safe</span> {when}</p>'
-    over = number(float(missing.max()))
-    return f'<p><span class="bad">unsafe</span> {when}, {over} hazard steps too many</p>'
+def _badge(safe: bool, when: str, run: Run, part: slice) -> str:
+    steps, allowed = _steps_and_budget(run, part)
+    kind = "good" if safe else "bad"
+    return (
+        f'<p><span class="{kind}">{"safe" if safe else "unsafe"}</span> {when}: '
+        f"{steps} hazard steps, {allowed} allowed</p>"
+    )
 
 
 # ---------------------------------------------------------------- maps
 
 
 def _first_frame(frames: BoardFrames) -> int:
-    """A little before the target moves for the first time."""
+    """Just before the target moves for the first time."""
     moved = np.flatnonzero(np.diff(frames.board.goals))
-    return max(0, int(moved[0]) - 2) if moved.size else 0
+    return int(moved[0]) if moved.size else 0
 
 
 def _hazard_steps(run: Run) -> FloatArray:
@@ -151,8 +166,12 @@ def _hazard_steps(run: Run) -> FloatArray:
     return np.asarray(run.manifest.sizes.H - run.outcome.utility[:, 0])
 
 
+def _allowed(run: Run) -> float:
+    return float(run.manifest.sizes.H - run.truth.thresholds[0, 0])
+
+
 def _budget(run: Run) -> str:
-    return number(float(run.manifest.sizes.H - run.truth.thresholds[0, 0]))
+    return number(_allowed(run))
 
 
 def _map_data(runs: Sequence[Run], frames: BoardFrames) -> str:
@@ -166,7 +185,7 @@ def _map_data(runs: Sequence[Run], frames: BoardFrames) -> str:
         "hazards": board.hazards.tolist(),
         "goals": board.goals,
         "episodes": at.tolist(),
-        "allowed": float(runs[0].manifest.sizes.H - runs[0].truth.thresholds[0, 0]),
+        "allowed": _allowed(runs[0]),
         "best": _hundredths(runs[0].truth.optimal_reward[at]),
         "learners": [
             {

@@ -87,10 +87,10 @@ def _page(run: Run, certificates: Certificates | None) -> str:
 <p class="lead">{escape(run.verdict())}</p>
 <p>{escape(headline(run))}</p>
 {notes}
-<p class="quiet">{_GUIDE}{_MARKS if events(run) else ""}</p>
+<p class="quiet">{_GUIDE}{_marks(run)}</p>
 {plots}
 <h2 class="apart">All figures</h2>
-{table(("Figure", "Value", "Definition"), figures)}
+{table(("Figure", "Value", "Definition"), figures, "figures")}
 {_changes(run)}
 {proofs}
 <details>
@@ -98,6 +98,16 @@ def _page(run: Run, certificates: Certificates | None) -> str:
 {table(("Name", "Value"), parameters)}
 </details>"""
     return page_html(title, body, LEMMA_STYLE)
+
+
+def _marks(run: Run) -> str:
+    """What the vertical lines in the plots mean, of those that are drawn."""
+    drawn = [name for name, at in events(run).items() if (at > 0).any() and len(at) <= MOST_MARKS]
+    words = list(dict.fromkeys(_MARKS.get(name, "other events (dashed)") for name in drawn))
+    if not words:
+        return ""
+    *first, last = words
+    return f" Faint vertical lines mark {', '.join(first)}{' and ' if first else ''}{last}."
 
 
 def _changes(run: Run) -> str:
@@ -178,10 +188,11 @@ _DOWNSAMPLED = (
 
 _GUIDE = "Episodes count from 0. Drag to zoom, double-click to zoom out; all plots zoom together."
 
-_MARKS = (
-    " Faint vertical lines mark restarts of the policy (solid) and of the window (dotted), and "
-    f"other events (dashed); they are not drawn if there are more than {MOST_MARKS}."
-)
+_MARKS = {
+    "policy_restart": "restarts of the policy (solid)",
+    "window_restart": "restarts of the window (dotted)",
+    "change": "changes that the learner noticed (dashed)",
+}
 
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"

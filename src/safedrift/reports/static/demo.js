@@ -77,11 +77,18 @@ function drawMap(map, frame) {
 }
 
 const maps = demo.learners.map(makeMap);
+const moves = demo.episodes.map((_, i) => i).filter(i => i && demo.goals[i] !== demo.goals[i - 1]);
+
+// Episodes since the last move; the episode of every move has a frame.
+function since(frame) {
+  return demo.episodes[frame] - demo.episodes[moves.filter(i => i <= frame).at(-1)];
+}
 
 function show() {
   waiting = false;
   const frame = Number(slider.value), episode = demo.episodes[frame];
-  document.getElementById("episode").textContent = `episode ${episode.toLocaleString("en")}`;
+  document.getElementById("episode").textContent = `episode ${episode.toLocaleString("en")}` +
+    (frame >= moves[0] ? `, ${since(frame).toLocaleString("en")} since the target moved` : "");
   maps.forEach(map => drawMap(map, frame));
   for (const plot of plots.filter(plot => figures.get(plot).linked)) {
     for (const end of ["x0", "x1"]) figures.get(plot).layout.shapes[0][end] = episode;
