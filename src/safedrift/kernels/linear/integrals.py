@@ -18,8 +18,8 @@ from functools import partial
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
-from numba.extending import intrinsic
 
+from safedrift.kernels.lanes import repeated, written
 from safedrift.kernels.types import jit_inline
 
 _INDEX, _NUMBER = ir.IntType(64), ir.DoubleType()
@@ -32,7 +32,7 @@ def weighted_sums(lanes: int, channels: int):
     then integers: first entry, number of entries, first column, first channel, step of the values.
     """
 
-    @intrinsic
+    @written
     def write_sums(context, psi, states, v, sums, first, count, column, channel, step):
         arrays, integers = (psi, states, v, sums), (first, count, column, channel, step)
         return types.void(*arrays, *integers), partial(_write_sums, lanes, channels)
@@ -61,20 +61,13 @@ def _write_sums(lanes, channels, context, builder, signature, arguments):
         weights = builder.load(builder.bitcast(place, vector.as_pointer()), align=8)
         state = builder.zext(builder.load(builder.gep(successors, [loop.index])), _INDEX)
         for total, values in zip(totals, ahead, strict=True):
-            value = _repeated(builder, builder.load(builder.gep(values, [state])), vector)
+            value = repeated(builder, builder.load(builder.gep(values, [state])), vector)
             term = builder.fmul(weights, value)
             builder.store(builder.fadd(builder.load(total), term), total)
     for total, c in zip(totals, numbers, strict=True):
         place = builder.gep(sums.data, [add(times(c, d1), column)])
         builder.store(builder.load(total), builder.bitcast(place, vector.as_pointer()), align=8)
     return context.get_dummy_value()
-
-
-def _repeated(builder, number, vector):
-    """A vector whose lanes are all `number`."""
-    empty, lane = ir.Constant(vector, ir.Undefined), ir.IntType(32)
-    zeros = ir.Constant(ir.VectorType(lane, vector.count), None)
-    return builder.shuffle_vector(builder.insert_element(empty, number, lane(0)), empty, zeros)
 
 
 _sixteen_of_two, _four_of_two, _one_of_two = (weighted_sums(lanes, 2) for lanes in (16, 4, 1))
