@@ -2,8 +2,8 @@
 
     python benchmarks/bench.py [--json results.json]
 
-These machines are noisy: compare ratios, not times. Each pair of rivals runs in turns, and the
-median over the rounds counts.
+These machines are noisy: compare ratios, not times, which are of the CPU. Each pair of rivals runs
+in turns, and the median over the rounds counts.
 """
 
 import argparse
@@ -36,9 +36,10 @@ W = 400
 
 
 def seconds(work):
-    start = time.perf_counter()
+    """CPU seconds: other people's work on the machine does not count."""
+    start = time.process_time()
     work()
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def in_turns(rounds, *works):
@@ -156,6 +157,35 @@ def engine_against_twin(rounds):
              "ratio": slow / fast, "wanted": wanted}
         )  # fmt: skip
     return rows
+
+
+def cost_against_sizes(rounds):
+    """Per-episode time against window, constraints and, with least squares, features.
+
+    relative: to the first row of the same kind. Counts at S = 20, A = 5, H = 10; least squares at
+    S = 50, 10 successors per pair. Against S: the measures below; threads: benchmarks/many.py.
+    """
+    cases = [("W", W, 1) for W in (100, 400, 1600)] + [("K", 400, K) for K in (1, 2, 3)]
+    plays = []
+    for _, window, K in cases:
+        world = small_world(M=window, S=20, A=5, H=10, K=K)
+        agent = sd.PROPDPPO.for_problem(
+            world, sd.Slater(0.5), mode="repaired", budgets=sd.Budgets(9, 3, 3, 9), W=window,
+            L=window,
+        )  # fmt: skip
+        plays.append((window, player(world, agent, window)))
+    names = [(what, window if what == "W" else K) for what, window, K in cases]
+    for d in (4, 8, 16, 32):
+        world = linear_world(50, 5, 10, d, 10, 100)
+        plays.append((100, player(world, linear_learner(world, 100), 100)))
+        names.append(("d", d))
+    times = in_turns(rounds, *(play for _, play in plays))
+    each = [t / n * 1e6 for t, (n, _) in zip(times, plays, strict=True)]
+    first = {}
+    return [
+        {"size": what, "is": number, "engine_us": t, "relative": t / first.setdefault(what, t)}
+        for (what, number), t in zip(names, each, strict=True)
+    ]
 
 
 def sparse_world(S, A, H, episodes, visited=10, successors=3):
@@ -474,6 +504,7 @@ def main():
     for measure in (
         engine_against_twin,
         rivals,
+        cost_against_sizes,
         cost_against_states,
         learner_against_states,
         optimum_against_highs,
