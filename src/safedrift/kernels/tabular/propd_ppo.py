@@ -272,19 +272,20 @@ def evaluate(hyper, memory):
     K = memory.dual.mu.size
     window = min(memory.clock.window[0], hyper.LV.shape[0] - 1)
     for h in range(H - 1, -1, -1):  # Alg. 3, line 2
-        unseen = data.bonus_of_count(h, 0.0, hyper)  # Alg. 3, line 5, at n = 0
         two = hyper.bonus != BERNSTEIN_BONUS and K == 1
         if two:  # reward and utility, both optimistic, side by side
             evaluate_two(h, hyper.LV[window, 0, h], memory)
         for c in range(2 if two else 0, C):
             sum_channel(c, h, memory)  # Alg. 3, lines 3 and 4
             optimistic = c <= K
+            # Alg. 3, line 5: the bonus is kept with the counts, but for what values add to it
             if optimistic and hyper.bonus == BERNSTEIN_BONUS and h + 1 < H:
                 add_variance_bonus(c, h, hyper, memory)
             # Alg. 3, line 6
             lv = hyper.LV[window, c - 1, h] if 1 <= c <= K else 0.0
             finish(c, h, lv, optimistic, memory)  # Alg. 3, lines 7 and 8
-        for c in range(C):
+        unseen = data.bonus_of_count(h, 0.0, hyper)
+        for c in range(C):  # the same for a state that the window has not seen
             optimistic = c <= K
             lv = hyper.LV[window, c - 1, h] if 1 <= c <= K else 0.0
             values.v_unseen[c, h] = min(unseen + lv if optimistic else np.inf, float(H - h))
@@ -305,7 +306,7 @@ def evaluate_two(h, lv, memory):
     H, A, _ = memory.policy.pi.shape
     n, c, step = window.active[h], np.int64(0), np.int64(h)
     sums, ahead = scratch.sums, scratch.ahead
-    start_step(sums, window.signal_sums, c, step, n)  # Alg. 3, lines 3 and 4, as in `sum_channel`
+    start_step(sums, window.signal_sums, c, step, n)  # as `sum_channel`
     if h + 1 < H:
         add_successors(
             sums,
@@ -315,7 +316,7 @@ def evaluate_two(h, lv, memory):
             ahead,
             window.edges[h],
         )
-    finish_step(  # Alg. 3, lines 5, 7 and 8, as in `finish`
+    finish_step(  # as `finish`
         values.q,
         values.v,
         sums,
