@@ -1,11 +1,13 @@
 """Many runs in one call: how much faster two cores are than one.
 
     python benchmarks/many.py [--cores 2] [--rounds 5] [--seeds 16]
+    python benchmarks/many.py --share
 
 Both numbers of workers take turns, and the median of the ratios over the rounds counts. Run it
 where nothing else does: "cores given" are CPU seconds over seconds, and should be near the number
 of cores. "Compiled" is the share of CPU time in compiled code, which runs beside other threads;
-the rest does not, and limits what any number of cores can do.
+the rest does not, and limits what any number of cores can do. With `--share` nothing else is
+measured, from CPU times alone, and printed with that limit, 1 / (1 - share + share / cores).
 """
 
 import argparse
@@ -61,6 +63,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seeds", type=int, default=16)
     parser.add_argument("--episodes", type=int, default=20_000)
+    parser.add_argument("--share", action="store_true", help="only how much is compiled")
     chosen = parser.parse_args()
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     for sizes, world, learner in worlds(chosen.episodes):
@@ -70,6 +73,11 @@ def main():
             sd.simulate_many(world, learner, chosen.seeds, truth=truth, workers=workers)
 
         play(1)  # compile
+        if chosen.share:
+            share = statistics.median(compiled_share(lambda: play(1)) for _ in range(3))
+            limit = 1 / (1 - share + share / chosen.cores)
+            print(f"S, A, H = {sizes}: compiled {share:.1%}, at most {limit:.2f} times one core")
+            continue
         ratios, given, rates = [], [], []
         for _ in range(chosen.rounds):
             one, _ = timed(lambda: play(1))

@@ -22,7 +22,7 @@ from safedrift import _check
 from safedrift._check import FloatArray, IntArray
 from safedrift.experiments.engines import Engine, LocalEngine, ThreadEngine
 from safedrift.experiments.entrants import entrants
-from safedrift.experiments.playing import play_chunks
+from safedrift.experiments.playing import play_chunks, played_arrays
 from safedrift.experiments.simulation import check_learner_type, check_sizes, measure_truth
 from safedrift.experiments.streams import listed_seeds
 from safedrift.experiments.streams import seeds as children
@@ -206,7 +206,7 @@ def _sums(job: Job, workers: int, progress: Progress | None) -> FloatArray:
     """Running sums (L*R, recorded, 2 + 2K) of all runs."""
     R = len(job.seeds)
     sums = np.empty((len(job.learners) * R, job.recorded.size, 2 + 2 * job.world.K))
-    arrays = job.world.arrays  # made before threads ask for them
+    arrays = played_arrays(job.world)  # made before threads ask for them
     kinds: dict[type[Any], list[int]] = {ThreadEngine: [], LocalEngine: []}
     for i, learner in enumerate(job.learners):
         compiled = isinstance(learner, FastPath) and learner.plays(arrays)

@@ -16,12 +16,13 @@ from safedrift import _check
 from safedrift._check import FloatArray, IntArray
 from safedrift.adapters.gymnasium_worlds import EnvironmentStepper, GymnasiumWorld
 from safedrift.experiments.streams import seeds
+from safedrift.kernels.linear.box_maps import BoxArrays
 from safedrift.kernels.records import ChunkInput, ChunkOutput, Log, make_chunk_output
 from safedrift.learners import FastPath, Learner, Trajectory
-from safedrift.models import DriftingWorld
+from safedrift.models import DriftingWorld, LinearKernelCMDP
 from safedrift.models.stepping import Stepper, split_uniforms, stepper_for, uniforms_per_episode
 
-__all__ = ["Chunk", "World", "play_chunks", "play_episode", "play_episodes"]
+__all__ = ["Chunk", "World", "play_chunks", "play_episode", "play_episodes", "played_arrays"]
 
 World = DriftingWorld | GymnasiumWorld
 
@@ -140,6 +141,7 @@ def play_chunks(
     episodes: IntArray,
     *,
     watch: Watch | None = None,
+    watched: IntArray | None = None,
     make_log: Callable[[int], Log] | None = None,
     slow: bool = False,
     first: int = 0,
@@ -152,7 +154,9 @@ def play_chunks(
         Episodes that the learner has finished already, in the same world with the same seed. The
         random numbers continue where they would be: an episode draws a fixed number of them.
     watch
-        Called with every listed episode and its policy; the learner's fast path is then not used.
+        Called with every watched episode and its policy; the learner's fast path is not used there.
+    watched
+        Episodes to be watched, ascending, some of the listed ones; by default all of those.
     make_log
         Room for what an audit needs of so many episodes; estimates come from a fast path only.
     slow
@@ -166,17 +170,26 @@ def play_chunks(
     measured = np.zeros(M, bool)
     measured[episodes] = True
     stepper, arrays = _entrance(world, noisy, children["world"])
-    fast = not slow and watch is None and isinstance(learner, FastPath) and learner.plays(arrays)
+    fast = not slow and isinstance(learner, FastPath) and learner.plays(arrays)
+    on_box = isinstance(arrays, BoxArrays)
+    if on_box and make_log is not None:  # which has no room for points of a box
+        fast = False
+    alone = episodes if watched is None else watched  # episodes whose policies Python looks at
     draws = uniforms_per_episode(H, K, stepper.next_draws)
     action_stream.bit_generator.advance(first * H)  # type: ignore[attr-defined]
     world_stream.bit_generator.advance(first * draws)  # type: ignore[attr-defined]
-    chunk = _CHUNK if fast else _CHUNK_IN_PYTHON
+    chunk = _CHUNK if fast and not on_box else _CHUNK_IN_PYTHON
     kept = max(1, _POLICY_BYTES // (8 * H * S * A * (1 if make_log is None else 2 + K)))
     done = first
     while done < M:
         # A chunk ends after `chunk` episodes or when its policies fill their share of memory.
         ahead = np.flatnonzero(measured[done : done + chunk])
         B = min(chunk, M - done) if ahead.size <= kept else int(ahead[kept])
+        in_python = not fast
+        if fast and watch is not None:
+            next_alone = int(np.append(alone, M)[np.searchsorted(alone, done)])
+            in_python = next_alone == done
+            B = 1 if in_python else min(B, next_alone - done)
         ahead = ahead[ahead < B]
         inputs = ChunkInput(
             noisy,
@@ -186,7 +199,7 @@ def play_chunks(
         )
         out = make_chunk_output(ahead.size, B, H, S, A, K)
         log = None if make_log is None else make_log(B)
-        if fast:
+        if not in_python:
             options = {} if log is None else {"log": log}
             trace = learner.play_chunk(arrays, inputs, out, **options)  # type: ignore[attr-defined]
         else:
@@ -199,4 +212,9 @@ def _entrance(world: World, noisy: bool, seed: np.random.SeedSequence) -> tuple[
     """The stepper of a world, and its arrays for a fast path (None for an environment)."""
     if isinstance(world, GymnasiumWorld):
         return EnvironmentStepper(world, int(seed.generate_state(1)[0])), None
-    return stepper_for(world, noisy=noisy), world.arrays
+    return stepper_for(world, noisy=noisy), played_arrays(world)
+
+
+def played_arrays(world: DriftingWorld) -> Any:
+    """What compiled learners play in; None in a box whose feature maps are functions of Python."""
+    return world.played_arrays if isinstance(world, LinearKernelCMDP) else world.arrays

@@ -186,11 +186,18 @@ def _learn(
     for callback in callbacks:
         callback.on_start(settings, done)
     policy = np.empty(0)
-    watch = None if grid is None else grid.watch
+    watch, watched = (None, None) if grid is None else (grid.watch, grid.episodes)
     # The last episode's policy is kept too: it is what a run hands over.
     kept = np.union1d(episodes, [world.M - 1])
     for part in play_chunks(
-        world, learner, settings.seed, settings.noisy, kept, watch=watch, first=done
+        world,
+        learner,
+        settings.seed,
+        settings.noisy,
+        kept,
+        watch=watch,
+        watched=watched,
+        first=done,
     ):
         if len(part.policies):
             policy = part.policies[-1]

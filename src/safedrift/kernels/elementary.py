@@ -88,8 +88,7 @@ def log_each(x, out):
 def tanh_each(x, out):
     """out ← tanh(x) = (1 - e^(-2|x|)) / (1 + e^(-2|x|)), with the sign of x."""
     for i in range(x.size):
-        small = exp_of(-2.0 * abs(x[i]))
-        out[i] = np.copysign((1.0 - small) / (1.0 + small), x[i])
+        out[i] = tanh_of(x[i])
 
 
 @jit
@@ -129,6 +128,13 @@ def exp_of(x):
     for n in range(14, 0, -1):  # 1 + r/1 (1 + r/2 (1 + r/3 (...)))
         y = 1.0 + r / n * y
     return math.ldexp(y, int(k))
+
+
+@jit_part
+def tanh_of(x):
+    """tanh x by e^(-2|x|)."""
+    small = exp_of(-2.0 * abs(x))
+    return np.copysign((1.0 - small) / (1.0 + small), x)
 
 
 @jit_part

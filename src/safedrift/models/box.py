@@ -24,11 +24,14 @@ from safedrift.models.densities import (
 )
 from safedrift.models.features import rank
 from safedrift.models.linear import LinearKernelCMDP, SuccessorFeatures
+from safedrift.models.maps import Bumps, MeanReverting
 from safedrift.models.quadrature import Quadrature, gauss_legendre, sides, uniform_grid, vector
 
 __all__ = [
     "BaseDensity",
     "Box",
+    "Bumps",
+    "MeanReverting",
     "Quadrature",
     "gauss_legendre",
     "linear_kernel_on_box",

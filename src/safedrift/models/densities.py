@@ -149,6 +149,18 @@ class _Mixture:
         return self.bases[i].sample(x, a, u)
 
 
+def components(psi: object, sample: object) -> tuple[_TruncatedNormal, ...]:
+    """The cut normals of a mixture, none where ψ or the draws are made of something else."""
+    mixed = getattr(psi, "__self__", None)
+    if mixed is None or getattr(sample, "__self__", None) is not mixed:
+        return ()
+    bases = mixed.bases if isinstance(mixed, _Mixture) else ()
+    parts = [getattr(base.density, "__self__", None) for base in bases]
+    draws = [getattr(base.sample, "__self__", None) for base in bases]
+    normal = tuple(part for part in parts if isinstance(part, _TruncatedNormal))
+    return normal if list(normal) == draws else ()
+
+
 # ---------------------------------------------------------------- functions of the user
 
 

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from safedrift import _check
 from safedrift._check import FloatArray, IntArray
+from safedrift.kernels.linear.box_maps import BoxArrays
 from safedrift.kernels.sums import product
 from safedrift.kernels.types import Features, LinearArrays, Successors, TableArrays, WeightPath
 from safedrift.models.continuous import Box
@@ -31,6 +32,7 @@ from safedrift.models.features import (
     check_integrals,
     check_phi,
 )
+from safedrift.models.maps import box_arrays
 from safedrift.models.tabular import (
     TabularCMDP,
     checked_thresholds,
@@ -244,6 +246,11 @@ class LinearKernelCMDP:
             self.initial[support],
             self.thresholds.copy(),
         )
+
+    @cached_property
+    def played_arrays(self) -> LinearArrays | BoxArrays | None:
+        """What compiled learners play in; None on a box whose maps are functions of Python."""
+        return self.arrays if self.box is None else box_arrays(self.box, self.arrays)
 
     @cached_property
     def distinct(self) -> tuple[IntArray, IntArray]:

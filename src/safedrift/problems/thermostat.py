@@ -36,16 +36,14 @@ Version
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from safedrift import _check
-from safedrift._check import FloatArray, IntArray
+from safedrift._check import FloatArray
 from safedrift.display import Display, Drifting, Quantity, Snapshot, last_peak
-from safedrift.kernels.elementary import exp, tanh
+from safedrift.kernels.elementary import exp
 from safedrift.models import LinearKernelCMDP, drift, linear_kernel_on_box
-from safedrift.models.box import BaseDensity, mixture, truncated_normal
+from safedrift.models.box import BaseDensity, Bumps, MeanReverting, mixture, truncated_normal
 
 _LOWEST, _RANGE = 10.0, 16.0  # °C at x = 0, and from there to x = 1
 _START = 18.0  # °C
@@ -88,7 +86,7 @@ def build(
         1.0,
         len(_POWER),
         psi,
-        _features,
+        _features(),
         np.repeat(shares[:, None], H, axis=1),
         np.broadcast_to(theta_r, (M, H, 2)),
         np.broadcast_to(theta_g, (M, 1, H, 2)),
@@ -137,17 +135,19 @@ def _comfort(T: FloatArray) -> FloatArray:
 
 def _air(outside: float) -> BaseDensity:
     """Density of the next state while the air outside has a given temperature."""
-    return truncated_normal(partial(_mean, outside), _SPREAD / _RANGE, 0.0, 1.0)
+    mean = MeanReverting(
+        outside, _LOSS, _HEAT * _POWER, origin=_LOWEST, unit=_RANGE, bend=(0.0, 1.0)
+    )
+    return truncated_normal(mean, _SPREAD / _RANGE, 0.0, 1.0)
 
 
-def _mean(outside: float, x: FloatArray, a: IntArray) -> FloatArray:
-    T = _LOWEST + _RANGE * x
-    after = T + _LOSS * (outside - T) + _HEAT * _POWER[a]
-    away = (after - _LOWEST) / _RANGE - 0.5  # from the middle of the box
-    return np.asarray(0.5 + 0.5 * tanh(2 * away))
-
-
-def _features(x: FloatArray, a: IntArray) -> FloatArray:
-    """φ(x (p, 1), a (p, 1)) = (share of the power saved, comfort)/√2: (p, 2)."""
-    T = _LOWEST + _RANGE * x
-    return np.asarray(np.hstack((1 - _POWER[a], _comfort(T))) / np.sqrt(2))
+def _features() -> Bumps:
+    """φ(x, a) = (share of the power saved, comfort)/√2."""
+    return Bumps(
+        np.stack((1 - _POWER, np.ones(len(_POWER))), axis=1),
+        centre=[0.0, _BEST],
+        width=[np.inf, _WIDTH],
+        norm=np.sqrt(2),
+        origin=_LOWEST,
+        unit=_RANGE,
+    )

@@ -7,7 +7,11 @@ from its stored coefficients, and the policy from their sum.
 
 from __future__ import annotations
 
+import numpy as np
+
+from safedrift.kernels.elementary import exp_of
 from safedrift.kernels.linear import least_squares as ls
+from safedrift.kernels.linear.integrals import integrate_row
 from safedrift.kernels.linear.propd_ppo import (
     evaluate,
     learn_signals,
@@ -28,71 +32,92 @@ def point_q(feature, phi, R, w, R_r, u, scale, scale_r, lv, most, one, two):
     return max(min(mean + mean_r + scale * norm + scale_r * norm_r + lv, most), 0.0)
 
 
-@jit
-def replay(h, n, ahead, phi, hyper, history, memory, logits):
-    """Policy at P points: sum the estimates of the n episodes since the policy restart.
+@jit_part
+def policy_from(h, n, ahead, phi, hyper, history, memory, logits, pi):
+    """Policy at one state: sum the estimates of the n episodes since the policy restart.
 
     Parameters
     ----------
-    ahead : (n, 1+K, P, A, d1) ∫ψV^τ at the points, zero at the last step
-    phi : (P, A, d2)
-    logits : (2, P, A) written: α Σ_τ (Q_r + μ·Q_g) minus that of action 0, in two floats
+    ahead : (1+K, at least n, A*d1) ∫ψV^τ of the actions there, zero at the last step
+    phi : (A, d2)
+    logits : (2, A) scratch: α Σ_τ (Q_r + μ·Q_g) minus that of action 0, in two floats
+    pi : (A,) written
     """
     scratch = memory.scratch
-    H = memory.policy.pi.shape[0]
+    H, A, _ = memory.policy.pi.shape
     K = memory.dual.mu.size
-    P, A = phi.shape[:2]
+    d1 = ahead.shape[2] // A
     most = float(H - h)
-    one, two = scratch.vectors[0], scratch.vectors[1]
-    for p in range(P):
+    for a in range(A):
+        logits[0, a] = 0.0
+        logits[1, a] = 0.0
+    for t in range(n):
+        first = 0.0
         for a in range(A):
-            logits[0, p, a] = 0.0
-            logits[1, p, a] = 0.0
-        for t in range(n):
-            first = 0.0
-            for a in range(A):
-                step = 0.0
-                for c in range(1 + K):
-                    scale, scale_r, lv = multipliers(
-                        c, h, history.window[t], history.past[t], K, hyper
-                    )
-                    q = point_q(
-                        ahead[t, c, p, a],
-                        phi[p, a],
-                        history.factor[h, t, c],
-                        history.w[h, t, c],
-                        history.factor_r[h, t],
-                        history.u[h, t, c],
-                        scale,
-                        scale_r,
-                        lv,
-                        most,
-                        one,
-                        two,
-                    )
-                    step += q if c == 0 else history.mu[t, c - 1] * q
-                if a == 0:
-                    first = step
-                logits[0, p, a], logits[1, p, a] = ls.add_two(
-                    logits[0, p, a], logits[1, p, a], hyper.alpha * (step - first), 0.0
+            step = 0.0
+            for c in range(1 + K):
+                scale, scale_r, lv = multipliers(c, h, history.window[t], history.past[t], K, hyper)
+                q = point_q(
+                    ahead[c, t, a * d1 : (a + 1) * d1],
+                    phi[a],
+                    history.factor[h, t, c],
+                    history.w[h, t, c],
+                    history.factor_r[h, t],
+                    history.u[h, t, c],
+                    scale,
+                    scale_r,
+                    lv,
+                    most,
+                    scratch.vectors[0],
+                    scratch.vectors[1],
                 )
+                step += q if c == 0 else history.mu[t, c - 1] * q
+            if a == 0:
+                first = step
+            logits[0, a], logits[1, a] = ls.add_two(
+                logits[0, a], logits[1, a], hyper.alpha * (step - first), 0.0
+            )
+    soften(logits, pi)
+
+
+@jit_part
+def soften(logits, pi):
+    """pi (A,) ∝ exp of the logits (2, A) in two floats."""
+    top, most, total = logits[0, 0], -np.inf, 0.0
+    for a in range(pi.size):
+        top = max(top, logits[0, a])
+    for a in range(pi.size):
+        pi[a] = (logits[0, a] - top) + logits[1, a]
+        most = max(most, pi[a])
+    for a in range(pi.size):
+        pi[a] = exp_of(pi[a] - most)
+        total += pi[a]
+    for a in range(pi.size):
+        pi[a] /= total
+
+
+@jit
+def replay(h, n, ahead, phi, hyper, history, memory, logits, pi):
+    """Policy at P points: `policy_from` with ahead (P, 1+K, n, A*d1), phi (P, A, d2), pi (P, A)."""
+    for p in range(pi.shape[0]):
+        policy_from(h, n, ahead[p], phi[p], hyper, history, memory, logits, pi[p])
 
 
 @jit
 def end_on_box(
-    thresholds,
-    psi,
-    phi,
-    pi,
-    actions,
-    signals,
-    hyper,
-    features,
-    memory,
-    history,
-    point_v,
+    thresholds, psi, phi, pi, actions, signals, hyper, features, memory, history, point_v
 ):
-    """`end_episode` where the visited states are not nodes.
+    """Entry point of `end_episode`."""
+    return end_episode(
+        thresholds, psi, phi, pi, actions, signals, hyper, features, memory, history, point_v
+    )
+
+
+@jit_part
+def end_episode(
+    thresholds, psi, phi, pi, actions, signals, hyper, features, memory, history, point_v
+):
+    """`kernels.linear.propd_ppo.end_episode` where the visited states are not nodes.
 
     Parameters
     ----------
@@ -105,19 +130,18 @@ def end_on_box(
     tabular.set_dual_signal(signals, hyper.dual_signal, memory)
     C, H, A, _ = values.q.shape
     K = memory.dual.mu.size
-    J = psi.shape[2]
     window, past = window_of(hyper, memory.clock)
     keep_estimates(window, past, memory, history)
     at_cap = 0
     for c in range(C):
-        point_v[c, H] = 0.0
+        for h in range(H + 1):
+            point_v[c, h] = 0.0
     for h in range(H - 1, -1, -1):
-        for c in range(C):
-            source = c if c <= K else c - K
-            scale, scale_r, lv = multipliers(c, h, window, past, K, hyper)
-            value = 0.0
-            for a in range(A):
-                point_feature(c, h, psi[h, a], J, memory)
+        for a in range(A):
+            point_features(h, psi[h, a], features, memory)
+            for c in range(C):
+                source = c if c <= K else c - K
+                scale, scale_r, lv = multipliers(c, h, window, past, K, hyper)
                 q = point_q(
                     scratch.sums[c],
                     phi[h, a],
@@ -132,15 +156,14 @@ def end_on_box(
                     scratch.vectors[0],
                     scratch.vectors[1],
                 )
-                value += pi[h, a] * q
+                point_v[c, h] += pi[h, a] * q
                 if c <= K and a == actions[h]:
                     at_cap += q >= H - h
-            point_v[c, h] = value
     for h in range(H):
         a = actions[h]
         if h + 1 < H:
+            point_features(h, psi[h, a], features, memory)
             for c in range(C):
-                point_feature(c, h, psi[h, a], J, memory)
                 for i in range(scratch.sums.shape[1]):
                     scratch.x[i] = scratch.sums[c, i]
                 learn_value(c, h, point_v[c, h + 1], memory)
@@ -153,14 +176,10 @@ def end_on_box(
 
 
 @jit_inline
-def point_feature(c, h, psi, J, memory):
+def point_features(h, psi, features, memory):
     """sums[c] ← Σ_j ψ_j V_c(node j) with V of step h+1 and ψ (J, d1)."""
-    scratch = memory.scratch
-    for i in range(scratch.sums.shape[1]):
-        scratch.sums[c, i] = 0.0
-    for j in range(J):
-        for i in range(scratch.sums.shape[1]):
-            scratch.sums[c, i] += psi[j, i] * memory.values.v[c, h + 1, j]
+    sums, v, nodes = memory.scratch.sums, memory.values.v, features.states  # the first J of them
+    integrate_row(np.int64(0), np.int64(psi.shape[0]), psi, nodes, v, np.int64(h + 1), sums)
 
 
 @jit_inline

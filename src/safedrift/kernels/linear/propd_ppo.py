@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from safedrift.kernels.linear import least_squares as ls
+from safedrift.kernels.linear.integrals import integrate_row
 from safedrift.kernels.stepping import first_state, next_linear, observe_linear, row_of
 from safedrift.kernels.tabular import propd_ppo as tabular
 from safedrift.kernels.types import jit, jit_inline, jit_part, jit_source_inline
@@ -166,33 +167,11 @@ def window_of(hyper, clock):
 
 @jit_inline
 def integrate(row, h, features, memory):
-    """sums[c] ← ∫ψ(x,a,x') V_c(x') dx' with V of step h+1, all channels at once.
-
-    Four successors at a time: a quarter of the loads and stores, the same order of additions.
-    """
-    C, d1 = memory.scratch.sums.shape
-    sums, v, psi, states = memory.scratch.sums, memory.values.v, features.psi, features.states
-    first, end = np.uint64(features.offsets[row]), np.uint64(features.offsets[row + 1])
-    fours = first + (end - first) // np.uint64(4) * np.uint64(4)
-    one, two, three = np.uint64(1), np.uint64(2), np.uint64(3)
-    for c in range(C):
-        for i in range(d1):
-            sums[c, i] = 0.0
-    for e in range(first, fours, np.uint64(4)):
-        for c in range(C):
-            ahead = v[c, h + 1]
-            v0, v1 = ahead[states[e]], ahead[states[e + one]]
-            v2, v3 = ahead[states[e + two]], ahead[states[e + three]]
-            for i in range(d1):
-                total = sums[c, i] + psi[e, i] * v0
-                total += psi[e + one, i] * v1
-                total += psi[e + two, i] * v2
-                sums[c, i] = total + psi[e + three, i] * v3
-    for e in range(fours, end):
-        for c in range(C):
-            ahead = v[c, h + 1, states[e]]
-            for i in range(d1):
-                sums[c, i] += psi[e, i] * ahead
+    """sums[c] ← ∫ψ(x,a,x') V_c(x') dx' with V of step h+1, all channels."""
+    first = np.int64(features.offsets[row])
+    count = np.int64(features.offsets[row + 1]) - first
+    step, sums = np.int64(h + 1), memory.scratch.sums
+    integrate_row(first, count, features.psi, features.states, memory.values.v, step, sums)
 
 
 @jit_inline

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from safedrift.kernels.lanes import LANES
 from safedrift.kernels.tabular.filter_memory import Filters, with_filter_room
 from safedrift.kernels.tabular.homogeneity_memory import HomogeneityTest, with_test_room
 from safedrift.kernels.types import FloatArray, IndexArray
@@ -122,6 +123,8 @@ class Scratch(NamedTuple):
     square: FloatArray  # (A, cap)
     mean_flat: FloatArray  # (A*cap,) a view of mean
     square_flat: FloatArray  # (A*cap,) a view of square
+    sums: FloatArray  # (2*A*cap,) numerators of two channels, alternating
+    ahead: FloatArray  # (2*cap,) V of two channels at the next step, alternating
 
 
 class Memory(NamedTuple):
@@ -233,6 +236,8 @@ def _make_scratch(A: int, cap: int) -> Scratch:
         square=square,
         mean_flat=mean.ravel(),
         square_flat=square.ravel(),
+        sums=np.zeros(2 * A * cap),
+        ahead=np.zeros(2 * cap),
     )
 
 
@@ -253,7 +258,7 @@ def with_room(memory: Memory, episodes: int) -> Memory:
     slots = min(S, int(policy.slots.max()) + episodes)
     edges = int(window.edges.max()) + episodes
     if slots > have[0]:
-        size = min(S, max(slots, 2 * have[0]))
+        size = whole_groups(min(S, max(slots, 2 * have[0])))
         action, slot = np.divmod(window.edge_pair, max(have[0], 1))
         window = window._replace(edge_pair=(action * size + slot).astype(np.uint32))
         memory = with_views(
@@ -273,6 +278,11 @@ def with_room(memory: Memory, episodes: int) -> Memory:
         room = memory.policy.state.shape[1], memory.window.edge_times.shape[1]
         memory = memory._replace(test=with_test_room(memory.test, *room))
     return memory
+
+
+def whole_groups(slots: int) -> int:
+    """Room for so many slots: whole groups of lanes, which the kernels work on at once."""
+    return -(-slots // LANES) * LANES
 
 
 def with_views(memory: Memory) -> Memory:

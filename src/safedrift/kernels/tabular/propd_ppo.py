@@ -25,6 +25,12 @@ from safedrift.kernels.stepping import first_state, next_state, observe
 from safedrift.kernels.tabular import window as data
 from safedrift.kernels.tabular.adaptive_window import follow, keep_alarms
 from safedrift.kernels.tabular.homogeneity import compare
+from safedrift.kernels.tabular.improvement import (
+    add_successors,
+    finish_step,
+    improve_step,
+    start_step,
+)
 from safedrift.kernels.tabular.memory import BERNSTEIN_BONUS, OBSERVED, PLAIN
 from safedrift.kernels.types import jit, jit_inline, jit_source_inline
 
@@ -122,51 +128,13 @@ def restart_policy(memory):
 @jit_inline
 def improve_policy(alpha, memory):
     """π_m ∝ π_{m-1} exp(α (Q_r + Σ_k μ_k Q_g,k)) on the states of the window."""
-    policy, scratch = memory.policy, memory.scratch
-    q, mu, pi, logit, low = (
-        memory.values.q,
-        memory.dual.mu,
-        policy.pi,
-        policy.logit,
-        policy.logit_low,
-    )
-    top, step = scratch.top, scratch.step
-    H, A, _ = pi.shape
-    K = mu.size
-    for h in range(H):  # Alg. 1, line 7
+    policy, q, mu, work = memory.policy, memory.values.q, memory.dual.mu, memory.scratch.mantissa
+    logit, low, pi = policy.logit, policy.logit_low, policy.pi
+    for h in range(q.shape[1]):  # Alg. 1, line 7
         n = memory.window.active[h]
         # Alg. 1, line 8. Differences to action 0 are taken before they are summed, so a large
         # part common to all actions costs no digits.
-        for a in range(1, A):
-            for i in range(n):
-                step[i] = (q[0, h, a, i] - q[0, h, 0, i]) + mu[0] * (q[1, h, a, i] - q[1, h, 0, i])
-            for k in range(1, K):
-                for i in range(n):
-                    step[i] += mu[k] * (q[1 + k, h, a, i] - q[1 + k, h, 0, i])
-            for i in range(n):
-                old = logit[h, a, i]
-                add = alpha * step[i] + low[h, a, i]
-                new = old + add
-                back = new - old
-                low[h, a, i] = (old - (new - back)) + (add - back)
-                logit[h, a, i] = new
-                top[i] = max(top[i] if a > 1 else 0.0, new)
-        for a in range(A):
-            for i in range(n):
-                pi[h, a, i] = (logit[h, a, i] - top[i]) + low[h, a, i]
-        if n == pi.shape[2]:  # no gaps between the actions: all at once
-            exponentials(h, np.uint64(0), np.uint64(A * n), memory)
-        else:
-            for a in range(A):
-                start = np.uint64(a * pi.shape[2])
-                exponentials(h, start, start + np.uint64(n), memory)
-        for a in range(A):
-            for i in range(n):
-                total = (step[i] if a > 0 else 0.0) + pi[h, a, i]
-                step[i] = total if a + 1 < A else 1.0 / total
-        for a in range(A):
-            for i in range(n):
-                pi[h, a, i] *= step[i]
+        improve_step(q, mu, logit, low, pi, work, alpha, np.int64(h), n)
 
 
 @jit_inline
@@ -304,15 +272,22 @@ def evaluate(hyper, memory):
     K = memory.dual.mu.size
     window = min(memory.clock.window[0], hyper.LV.shape[0] - 1)
     for h in range(H - 1, -1, -1):  # Alg. 3, line 2
-        sum_ahead(h, memory)  # Alg. 3, lines 3 and 4
-        unseen = data.bonus_of_count(h, 0.0, hyper)  # Alg. 3, line 5, at n = 0
-        for c in range(C):
+        two = hyper.bonus != BERNSTEIN_BONUS and K == 1
+        if two:  # reward and utility, both optimistic, side by side
+            evaluate_two(h, hyper.LV[window, 0, h], memory)
+        for c in range(2 if two else 0, C):
+            sum_channel(c, h, memory)  # Alg. 3, lines 3 and 4
             optimistic = c <= K
+            # Alg. 3, line 5: the bonus is kept with the counts, but for what values add to it
             if optimistic and hyper.bonus == BERNSTEIN_BONUS and h + 1 < H:
                 add_variance_bonus(c, h, hyper, memory)
             # Alg. 3, line 6
             lv = hyper.LV[window, c - 1, h] if 1 <= c <= K else 0.0
             finish(c, h, lv, optimistic, memory)  # Alg. 3, lines 7 and 8
+        unseen = data.bonus_of_count(h, 0.0, hyper)
+        for c in range(C):  # the same for a state that the window has not seen
+            optimistic = c <= K
+            lv = hyper.LV[window, c - 1, h] if 1 <= c <= K else 0.0
             values.v_unseen[c, h] = min(unseen + lv if optimistic else np.inf, float(H - h))
     for c in range(C):  # Alg. 3, line 10: V_1, here at the initial distribution
         inside = 0.0
@@ -325,25 +300,63 @@ def evaluate(hyper, memory):
 
 
 @jit_inline
+def evaluate_two(h, lv, memory):
+    """Q and V of reward and the only utility at step h: what two channels share is read once."""
+    window, values, scratch = memory.window, memory.values, memory.scratch
+    H, A, _ = memory.policy.pi.shape
+    n, c, step = window.active[h], np.int64(0), np.int64(h)
+    sums, ahead = scratch.sums, scratch.ahead
+    start_step(sums, window.signal_sums, c, step, n)  # as `sum_channel`
+    if h + 1 < H:
+        add_successors(
+            sums,
+            window.edge_pair[h],
+            window.edge_next[h],
+            window.edge_times[h],
+            ahead,
+            window.edges[h],
+        )
+    finish_step(  # as `finish`
+        values.q,
+        values.v,
+        sums,
+        ahead,
+        window.weight,
+        window.count_bonus,
+        memory.policy.pi,
+        (0.0, lv),
+        float(H - h),
+        c,
+        step,
+        n,
+    )
+
+
+@jit_inline
 def sum_ahead(h, memory):
-    """q ← Σ observed signal + Σ_x' n(x,a,x') V(x'): the numerators of r̂ + P̂V, all channels.
+    """`sum_channel` for all channels."""
+    for c in range(memory.values.q.shape[0]):
+        sum_channel(c, h, memory)
+
+
+@jit_inline
+def sum_channel(c, h, memory):
+    """q ← Σ observed signal + Σ_x' n(x,a,x') V(x'): the numerators of r̂ + P̂V.
 
     Alg. 3, lines 3 and 4: the denominators n + λ are in `weight`.
     """
     window = memory.window
     q, q_flat, v = memory.values.q, memory.values.q_flat, memory.values.v
-    C, H, A, _ = q.shape
+    _, H, A, _ = q.shape
     K = memory.dual.mu.size
-    n = window.active[h]
-    for c in range(C):
-        source = c if c <= K else c - K
-        for a in range(A):
-            for i in range(n):
-                q[c, h, a, i] = window.signal_sums[source, h, a, i]
-        if h + 1 < H:
-            for e in range(window.edges[h]):
-                value = window.edge_times[h, e] * v[c, h + 1, window.edge_next[h, e]]
-                q_flat[c, h, window.edge_pair[h, e]] += value
+    source = c if c <= K else c - K
+    for a in range(A):
+        for i in range(window.active[h]):
+            q[c, h, a, i] = window.signal_sums[source, h, a, i]
+    if h + 1 < H:
+        for e in range(window.edges[h]):
+            value = window.edge_times[h, e] * v[c, h + 1, window.edge_next[h, e]]
+            q_flat[c, h, window.edge_pair[h, e]] += value
 
 
 @jit_inline

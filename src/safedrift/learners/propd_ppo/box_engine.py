@@ -14,18 +14,28 @@ from numpy.typing import ArrayLike, NDArray
 
 from safedrift import _check
 from safedrift._check import FloatArray
-from safedrift.kernels.elementary import exp
 from safedrift.kernels.linear import box as off_nodes
+from safedrift.kernels.linear import box_play as compiled
 from safedrift.kernels.linear import propd_ppo as linear
+from safedrift.kernels.linear.box_maps import BoxArrays
+from safedrift.kernels.linear.box_play import make_box_buffer
 from safedrift.kernels.linear.memory import (
     History,
+    LinearHyperparameters,
     LinearMemory,
     make_history,
     make_linear_memory,
     with_history_room,
     with_linear_views,
 )
-from safedrift.kernels.records import Schedule
+from safedrift.kernels.records import (
+    ChunkInput,
+    ChunkOutput,
+    EpisodeBuffer,
+    Log,
+    Schedule,
+    Trace,
+)
 from safedrift.kernels.sums import product
 from safedrift.kernels.types import Features
 from safedrift.knowledge import Sizes
@@ -104,6 +114,8 @@ class _Visited(NamedTuple):
 class BoxEngine:
     """Regressions at the nodes of a box, and a history from which any state's policy follows."""
 
+    plays_in = BoxArrays
+
     def __init__(
         self,
         sizes: Sizes,
@@ -147,6 +159,39 @@ class BoxEngine:
             _check.everywhere(name, array, inside, f"in {low} to {high}")
         return array
 
+    def play(
+        self,
+        arrays: BoxArrays,
+        hyper: LinearHyperparameters,
+        memory: LinearMemory,
+        schedule: Schedule,
+        inputs: ChunkInput,
+        buffer: EpisodeBuffer,
+        out: ChunkOutput,
+        trace: Trace,
+        log: Log,
+    ) -> None:
+        """Play a chunk in compiled code, where the feature maps are arrays. Nothing is logged."""
+        H, K, A = self.sizes.H, self.sizes.K, self.sizes.A
+        C, (J, n) = memory.values.q.shape[0], arrays.nodes.shape
+        shape = (H, J, memory.values.w.shape[2], memory.values.u.shape[2])
+        room = make_box_buffer(C, K, A, n, shape, self.history.window.size)
+        ended = compiled.play(
+            arrays, hyper, memory, self.history, schedule, inputs, room, out, trace
+        )
+        if ended != compiled.PLAYED:
+            h = int(room.at[1])
+            x, a = room.states[h], int(room.actions[h])
+            where = f"(step {h}, state {x}, action {a})"
+            if ended == compiled.NO_MASS:
+                _check.fail("mean(x, a)", "within 36 standard deviations of the box", "more", where)
+            _check.fail(
+                "rewards, utilities and the norm of phi",
+                "in [0, 1] everywhere, not at the nodes only",
+                f"{room.signals[:, h]} and {np.linalg.norm(room.phi[h, a]):.6g}",
+                where,
+            )
+
     def begin(self, forget: Schedule, thresholds: FloatArray) -> BoxPolicy:
         """Start the next episode and return its policy."""
         hyper, memory = self.hyperparameters, self.memory
@@ -170,27 +215,25 @@ class BoxEngine:
         """π_m of step h from features ψ (P, A, J, d1) and φ (P, A, d2): (P, A)."""
         P, A, J, d1 = psi.shape
         n, K = self._past, self.sizes.K
-        raw = np.empty((P, A))
+        pi, logits = np.empty((P, A)), np.empty((2, A))
         size = max(1, _CHUNK_NUMBERS // max(1, n * (1 + K) * A * d1))
         for first in range(0, P, size):
             part = slice(first, first + size)
             count = len(phi[part])
             wide = psi[part].transpose(2, 0, 1, 3).reshape(J, -1)
-            ahead = product(self.history.v[h, :n], wide).reshape(n, 1 + K, count, A, d1)
-            logits = np.empty((2, count, A))
+            ahead = product(self.history.v[h, :n], wide).reshape(n, 1 + K, count, A * d1)
             off_nodes.replay(
                 h,
                 n,
-                ahead,
+                np.ascontiguousarray(ahead.transpose(2, 1, 0, 3)),
                 np.ascontiguousarray(phi[part]),
                 self.hyperparameters,
                 self.history,
                 self.memory,
                 logits,
+                pi[part],
             )
-            raw[part] = (logits[0] - logits[0].max(axis=1, keepdims=True)) + logits[1]
-        weight = exp(raw - raw.max(axis=1, keepdims=True))
-        return np.asarray(weight / weight.sum(axis=1, keepdims=True))
+        return pi
 
     def end(
         self, thresholds: FloatArray, states: FloatArray, actions: Any, signals: FloatArray
