@@ -28,6 +28,7 @@ from safedrift.kernels import exact
 from safedrift.kernels.planning import columns
 from safedrift.kernels.records import ChunkInput, ChunkOutput, make_episode_buffer
 from safedrift.kernels.tabular import events, planner
+from safedrift.kernels.tabular.factors import make_factors, with_room_of
 from safedrift.kernels.tabular.filtered_model import CHOSEN, Bonuses, Knowledge, Model, Plan
 from safedrift.kernels.tabular.filters import (
     Grid,
@@ -160,7 +161,9 @@ class AdaptivePlanner:
         more, know = episodes * self.setup.sizes.H, self.memory.know
         own, pooled = with_room(know.own, more), with_room(know.pooled, more)
         if own is not know.own or pooled is not know.pooled:
-            self.memory = self.memory._replace(know=know._replace(own=own, pooled=pooled))
+            factors = with_room_of(know.factors, own)
+            know = know._replace(own=own, pooled=pooled, factors=factors)
+            self.memory = self.memory._replace(know=know)
 
     def _width_and_entries(self) -> tuple[int, int]:
         """States per step and successors that the next plan needs."""
@@ -281,11 +284,13 @@ def _comparisons(grid: Grid) -> int:
 
 def _make_memory(H: int, S: int, A: int, K: int, numbers: Settings) -> Memory:
     C, kP, kS, ll = 1 + K, len(numbers.moves.kappa), len(numbers.signals.kappa), len(POOLING)
+    own = make_cells(H * S * A, C, kP, kS)
     know = Knowledge(
-        own=make_cells(H * S * A, C, kP, kS),
+        own=own,
         pooled=make_cells(S * A, C, kP, kS),
         moves=make_experts(kP, ll, 0.5 / S),
         signals=make_several_experts(C, kS, ll, 0.1),
+        factors=make_factors(own, S, C),
         binary=np.ones(C, bool),
         mean=np.zeros(C),
         seen=np.zeros(1),

@@ -21,6 +21,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from safedrift.kernels.elementary import log_of
+from safedrift.kernels.tabular.factors import (
+    MOVE_FIRST,
+    MOVE_SLOPE,
+    Factors,
+    inverse_of,
+    loadings_of_signal,
+    prior_slopes,
+    times,
+    variance_along,
+)
 from safedrift.kernels.tabular.filters import SPREAD, Cells, Experts, blend, experts_of, growth_of
 from safedrift.kernels.types import FloatArray, IndexArray, jit_inline, jit_part
 
@@ -62,6 +72,7 @@ class Knowledge(NamedTuple):
     pooled: Cells  # of (s, a), all steps together
     moves: Experts
     signals: Experts  # of 1+K quantities: reward, utilities
+    factors: Factors  # of drift that pairs have in common
     binary: NDArray[np.bool_]  # (1+K,) only 0 and 1 seen so far
     mean: FloatArray  # (1+K,) of all observations, old ones forgotten slowly
     seen: FloatArray  # (1,) observations in `mean`
@@ -322,6 +333,10 @@ def write_row(know, plan, grid, pools, h, i, s, a, model):
         model.p,
     )
     scale = 1.0 / total
+    if c >= 0 and know.factors.trust[0] > WEIGHT:
+        few = blend_factors(know, c, first, end, scale, model)
+        spread += know.factors.trust[0] * (few - spread)
+        scale = 1.0
     for x in range(1 + plan.mu.size):
         model.row[a, 2 * x], model.row[a, 2 * x + 1] = moments(
             first, end, model.states, plan.reach[h + 1], plan.values[x, h + 1], scale, model.p
@@ -374,6 +389,37 @@ def moments(first, end, states, reach, V, scale, p):
 
 
 @jit_inline
+def blend_factors(know, c, first, end, scale, model):
+    """Average entries of p, times `scale`, with what factors say; returns their 1/n."""
+    factors, z, trust = know.factors, know.factors.z, know.factors.trust[0]
+    inverse = inverse_of(factors.gram[c], MOVE_FIRST, MOVE_SLOPE)
+    omega = times(inverse, 1.0, z[0], z[1])
+    total, pair, slope = 0.0, know.own.key[c], MOVE_SLOPE / max(factors.gram[c, 0], 1e-9)
+    for entry in range(first, end):
+        e = model.edge[entry]
+        if e >= 0:
+            total += max(share_of(factors.edge[e], omega, pair, know.own.edge_state[e], slope), 0.0)
+    rest = (1.0 - trust) * scale
+    if total <= 0.0:
+        trust, rest, total = 0.0, scale, 1.0
+    for entry in range(first, end):
+        e = model.edge[entry]
+        share = 0.0
+        if e >= 0:
+            share = share_of(factors.edge[e], omega, pair, know.own.edge_state[e], slope)
+        model.p[entry] = rest * model.p[entry] + trust / total * max(share, 0.0)
+    return omega[0] + omega[1] * z[0] + omega[2] * z[1]
+
+
+@jit_inline
+def share_of(u, omega, pair, state, slope):
+    """What factors give a successor with sums u = Σ f x."""
+    one, two = prior_slopes(pair * 5 + state * 3 + 1)
+    p = slope * u[0]
+    return omega[0] * u[0] + omega[1] * (u[1] + p * one) + omega[2] * (u[2] + p * two)
+
+
+@jit_inline
 def share_out(know, grid, c, q, model):
     """Write what a count of each chosen expert is worth; returns the mean of 1/n, or 0.
 
@@ -412,6 +458,8 @@ def write_signals(know, plan, grid, bonuses, growth, h, i, s, model):
         c, q = know.own.index[(h * S + s) * A + a], know.pooled.index[s * A + a]
         for g in range(C):
             mean, u = estimate_signal(know, grid, g, c, q, model.chosen[1 + g])
+            if c >= 0 and know.factors.trust[1 + g] > WEIGHT:
+                mean, u = with_factors(know, c, g, mean, u)
             model.means[g, h, i, a] = mean
             model.signals[g, h, i, a] = u
         if c < 0 and q < 0:
@@ -472,6 +520,21 @@ def estimate_signal(know, grid, g, c, q, chosen):
         square += weight * guess * guess
         u += weight * min(v / (total + prior), SPREAD)
     return mean, min(u + max(square - mean * mean, 0.0), SPREAD)
+
+
+@jit_inline
+def with_factors(know, c, g, mean, u):
+    """Mean and variance of signal g in cell c, averaged over filters (`mean`, u) and factors."""
+    factors, z = know.factors, know.factors.z
+    trust = factors.trust[1 + g]
+    beta, inverse = loadings_of_signal(factors, c, know.own.key[c], g, know.mean[g])
+    omega = times(inverse, 1.0, z[0], z[1])
+    few = omega[0] + omega[1] * z[0] + omega[2] * z[1]
+    guess = min(max(beta[0] + beta[1] * z[0] + beta[2] * z[1], 0.0), 1.0)
+    own = min(factors.v[g] * few + variance_along(factors.spread, beta[1], beta[2]), SPREAD)
+    gap = guess - mean
+    u = (1.0 - trust) * u + trust * own + trust * (1.0 - trust) * gap * gap
+    return mean + trust * gap, min(u, SPREAD)
 
 
 @jit_inline

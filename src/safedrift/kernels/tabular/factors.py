@@ -1,0 +1,352 @@
+"""Common factors: what one pair shows of how all others move.
+
+Drift is rarely a matter of single pairs: the weather of a year moves every row at once. So
+
+    signal i of pair x in episode m      β_0 + β_1 z_1 + β_2 z_2 + noise,    β of (x, i)
+    successor e of pair x in episode m   the same, β of (x, e)
+
+with two factors z that all pairs have in common and loadings β of each pair's own. Factors walk at
+random, at one of several speeds (`WALKS`); loadings stay.
+
+Loadings are least squares: with f = (1, z), each pair keeps Γ = Σ f f' and each of its signals and
+successors Σ f x. With Λ = diag(λ_0, λ_1, λ_1) the prediction is ω·Σ f x, ω = (Γ + Λ)^-1 f: a
+weighted mean of what was seen, with weights for what the world is like today. 1/(f·ω) is the
+effective number of observations. Old observations count less and less, by 1 - 1/N with the N-th,
+because they were attributed to factors that were hardly known yet.
+
+After an episode its signals and successors tell where z is: Gaussian observations of variance
+v (1 + f·ω) with slopes β_1, β_2, and the score of the probability that a successor had. A Kalman
+filter per speed takes them in; the better a speed predicted, the more it weighs. Then loadings
+learn with the new z, its variance included (the expectation step of EM).
+
+A prior slope that differs from pair to pair breaks the symmetry between the factors.
+
+Trust. Factors predict before they learn, as filters do, and pay minus the logarithm of the
+probability that they gave. The trust in them is their weight against the heaviest expert of the
+filters, quantity by quantity.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from safedrift.kernels.elementary import exp_of, log_of
+from safedrift.kernels.tabular.filters import FLOOR, MOST, SPREAD, heaviest
+from safedrift.kernels.types import FloatArray, jit_inline, jit_part
+
+WALKS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+"""Variance of each factor per episode, by speed; at the start it is 1."""
+
+SHARE = 1e-4  # of weight and trust that is spread again after each episode
+FIRST_TRUST = 0.02
+SLOPE = 0.05  # prior variance of a signal's slope
+MOVE_FIRST, MOVE_SLOPE = 0.01, 20.0  # λ of successors
+BREAK = 0.1  # prior slopes, within plus or minus
+
+
+class Factors(NamedTuple):
+    """Factors, loadings and trust; C = 1 + K signals, W speeds."""
+
+    kappa: FloatArray  # (W,) `WALKS`
+    mean: FloatArray  # (W, 2) of z
+    variance: FloatArray  # (W, 3) of z: 11, 12, 22
+    weight: FloatArray  # (W,)
+    loss: FloatArray  # (W,) scratch
+    z: FloatArray  # (2,) mean over speeds
+    spread: FloatArray  # (3,) variance, speeds included
+    told: FloatArray  # (5,) information of this episode: 11, 12, 22, and times z
+    gram: FloatArray  # (cap, 6) Γ of own cells: 00, 01, 02, 11, 12, 22
+    count: FloatArray  # (cap,) N
+    signal: FloatArray  # (cap, C, 3) Σ f x
+    edge: FloatArray  # (edges, 3) the same of successors
+    v: FloatArray  # (C,) mean squared error of predictions
+    alpha: FloatArray  # (1,) concentration of the prior of successors
+    seen: FloatArray  # (1,) steps seen
+    charged: FloatArray  # (1+C,) losses of this episode: transitions, signals
+    trust: FloatArray  # (1+C,)
+
+
+# ---------------------------------------------------------------- room (plain Python)
+
+
+def make_factors(cells, S, C):
+    """Return factors of which nothing is known, with room for the same pairs as `cells`."""
+    W = len(WALKS)
+    return Factors(
+        kappa=np.array(WALKS),
+        mean=np.zeros((W, 2)),
+        variance=np.tile([1.0, 0.0, 1.0], (W, 1)),
+        weight=np.full(W, 1 / W),
+        loss=np.zeros(W),
+        z=np.zeros(2),
+        spread=np.array([1.0, 0.0, 1.0]),
+        told=np.zeros(5),
+        gram=np.zeros((len(cells.key), 6)),
+        count=np.zeros(len(cells.key)),
+        signal=np.zeros((len(cells.key), C, 3)),
+        edge=np.zeros((len(cells.edge_next), 3)),
+        v=np.full(C, SPREAD),
+        alpha=np.full(1, 0.5 / S),
+        seen=np.zeros(1),
+        charged=np.zeros(1 + C),
+        trust=np.full(1 + C, FIRST_TRUST),
+    )
+
+
+def with_room_of(factors, cells):
+    """Return factors with room for the same pairs as `cells`; the same ones if they have it."""
+    changed = {}
+    for name, size in (
+        ("gram", len(cells.key)),
+        ("count", len(cells.key)),
+        ("signal", len(cells.key)),
+        ("edge", len(cells.edge_next)),
+    ):
+        old = getattr(factors, name)
+        if len(old) < size:
+            changed[name] = np.zeros((size, *old.shape[1:]))
+            changed[name][: len(old)] = old
+    return factors._replace(**changed) if changed else factors
+
+
+# ---------------------------------------------------------------- loadings
+
+
+@jit_inline
+def inverse_of(gram, first, slope):
+    """(Γ + Λ)^-1 of a cell's Γ (6,), as 00, 01, 02, 11, 12, 22."""
+    a, b, c = gram[0] + first, gram[1], gram[2]
+    d, e, f = gram[3] + slope, gram[4], gram[5] + slope
+    A, B, C = d * f - e * e, c * e - b * f, b * e - c * d
+    over = 1.0 / (a * A + b * B + c * C)
+    return (
+        A * over,
+        B * over,
+        C * over,
+        (a * f - c * c) * over,
+        (b * c - a * e) * over,
+        (a * d - b * b) * over,
+    )
+
+
+@jit_inline
+def times(inverse, x, y, z):
+    """Product of a symmetric matrix and a vector."""
+    return (
+        inverse[0] * x + inverse[1] * y + inverse[2] * z,
+        inverse[1] * x + inverse[3] * y + inverse[4] * z,
+        inverse[2] * x + inverse[4] * y + inverse[5] * z,
+    )
+
+
+@jit_inline
+def prior_slopes(number):
+    """Two numbers within plus or minus `BREAK`, other ones for every pair."""
+    return (
+        BREAK * (((number * 7919) % 17) * 0.125 - 1.0),
+        BREAK * (((number * 104729) % 19) / 9.0 - 1.0),
+    )
+
+
+@jit_inline
+def loadings_of_signal(factors, c, pair, i, mean):
+    """Loadings of signal i of cell c, and (Γ + Λ)^-1."""
+    v, u = factors.v[i], factors.signal[c, i]
+    first, slope = v / SPREAD, v / SLOPE
+    inverse = inverse_of(factors.gram[c], first, slope)
+    one, two = prior_slopes(pair * 3 + i)
+    beta = times(inverse, u[0] + first * mean, u[1] + slope * one, u[2] + slope * two)
+    return beta, inverse
+
+
+@jit_inline
+def loadings_of_edge(factors, c, e, pair, state, inverse):
+    """Loadings of successor e of cell c."""
+    u = factors.edge[e]
+    one, two = prior_slopes(pair * 5 + state * 3 + 1)
+    p = MOVE_SLOPE * u[0] / max(factors.gram[c, 0], 1e-9)
+    return times(inverse, u[0], u[1] + p * one, u[2] + p * two)
+
+
+@jit_inline
+def variance_along(spread, one, two):
+    """Variance of one z_1 + two z_2."""
+    return one * one * spread[0] + 2.0 * one * two * spread[1] + two * two * spread[2]
+
+
+# ---------------------------------------------------------------- an episode
+
+
+@jit_part
+def predict(factors):
+    """Let factors walk into the coming episode."""
+    for w in range(factors.kappa.size):
+        factors.variance[w, 0] += factors.kappa[w]
+        factors.variance[w, 2] += factors.kappa[w]
+    mix(factors)
+    for x in range(5):
+        factors.told[x] = 0.0
+    for x in range(factors.charged.size):
+        factors.charged[x] = 0.0
+
+
+@jit_inline
+def mix(factors):
+    """Write mean and variance over speeds."""
+    z, spread = factors.z, factors.spread
+    z[0], z[1], spread[0], spread[1], spread[2] = 0.0, 0.0, 0.0, 0.0, 0.0
+    for w in range(factors.kappa.size):
+        share, one, two = factors.weight[w], factors.mean[w, 0], factors.mean[w, 1]
+        z[0] += share * one
+        z[1] += share * two
+        spread[0] += share * (factors.variance[w, 0] + one * one)
+        spread[1] += share * (factors.variance[w, 1] + one * two)
+        spread[2] += share * (factors.variance[w, 2] + two * two)
+    spread[0] -= z[0] * z[0]
+    spread[1] -= z[0] * z[1]
+    spread[2] -= z[1] * z[1]
+
+
+@jit_inline
+def tell(factors, one, two, pull, precision):
+    """An observation says that one z_1 + two z_2 is `pull`, with this precision."""
+    told = factors.told
+    told[0] += one * one * precision
+    told[1] += one * two * precision
+    told[2] += two * two * precision
+    told[3] += one * pull * precision
+    told[4] += two * pull * precision
+
+
+@jit_part
+def hear_signal(factors, c, pair, i, x, binary, mean):
+    """Pay for an observed signal i of cell c, and note what it says of the factors."""
+    z, v = factors.z, factors.v[i]
+    beta, inverse = loadings_of_signal(factors, c, pair, i, mean)
+    omega = times(inverse, 1.0, z[0], z[1])
+    few = omega[0] + omega[1] * z[0] + omega[2] * z[1]
+    guess = beta[0] + beta[1] * z[0] + beta[2] * z[1]
+    guess = min(max(guess, 0.0), 1.0)
+    own = v * (1.0 + few)
+    variance = own + variance_along(factors.spread, beta[1], beta[2])
+    error = (x - guess) * (x - guess)
+    if binary:
+        n = 1.0 / few
+        q = (n * guess + 0.5) / (n + 1.0)
+        factors.charged[1 + i] -= log_of(q if x == 1.0 else 1.0 - q)
+    else:
+        factors.charged[1 + i] += 0.5 * (error / variance + log_of(variance))
+    rate = max(1.0 / (factors.seen[0] + 1.0), 1e-3)
+    factors.v[i] = max(v + (error * v / variance - v) * rate, FLOOR)
+    if factors.count[c] > 0.0:
+        tell(factors, beta[1], beta[2], x - beta[0], 1.0 / own)
+
+
+@jit_part
+def hear_successor(factors, cells, c, pair, state, S):
+    """Pay for a successor of cell c, and note what it says of the factors."""
+    z, alpha = factors.z, factors.alpha[0]
+    e = cells.head[c]
+    while e >= 0 and cells.edge_state[e] != state:
+        e = cells.edge_next[e]
+    p, one, two, n = 0.0, 0.0, 0.0, 0.0
+    if factors.count[c] > 0.0:
+        inverse = inverse_of(factors.gram[c], MOVE_FIRST, MOVE_SLOPE)
+        omega = times(inverse, 1.0, z[0], z[1])
+        n = 1.0 / (omega[0] + omega[1] * z[0] + omega[2] * z[1])
+        if e >= 0:
+            beta = loadings_of_edge(factors, c, e, pair, state, inverse)
+            p = min(max(beta[0] + beta[1] * z[0] + beta[2] * z[1], 0.0), 1.0)
+            one, two = beta[1], beta[2]
+    top, bottom = n * p + alpha, n + S * alpha
+    factors.charged[0] -= log_of(top / bottom)
+    if e >= 0:
+        one, two = n * one / top, n * two / top
+        tell(factors, one, two, 1.0 + one * z[0] + two * z[1], 1.0)
+    rate = 0.5 / np.sqrt(1.0 + 0.02 * factors.seen[0])
+    alpha *= 1.0 + rate * alpha * (1.0 / top - S / bottom)
+    factors.alpha[0] = min(max(alpha, 0.05 / S), 2.0)
+
+
+@jit_part
+def locate(factors):
+    """Move the factors to where the episode says that they are."""
+    a, b, c, x, y = factors.told
+    best, total = np.inf, 0.0
+    for w in range(factors.kappa.size):
+        P, z = factors.variance[w], factors.mean[w]
+        det = P[0] * P[2] - P[1] * P[1]
+        one, two, both = P[2] / det + a, P[0] / det + c, b - P[1] / det
+        after = one * two - both * both
+        pull, push = x - a * z[0] - b * z[1], y - b * z[0] - c * z[1]
+        d, e = (two * pull - both * push) / after, (one * push - both * pull) / after
+        likely = x * z[0] + y * z[1]
+        likely -= 0.5 * (a * z[0] * z[0] + 2.0 * b * z[0] * z[1] + c * z[1] * z[1])
+        likely += 0.5 * (pull * d + push * e - log_of(after * det))
+        factors.loss[w] = -likely
+        best = min(best, -likely)
+        z[0] += d
+        z[1] += e
+        P[0], P[1], P[2] = two / after, -both / after, one / after
+    for w in range(factors.kappa.size):
+        factors.weight[w] *= exp_of(-min(factors.loss[w] - best, MOST))
+        total += factors.weight[w]
+    for w in range(factors.kappa.size):
+        factors.weight[w] = (1.0 - SHARE) * factors.weight[w] / total + SHARE / factors.kappa.size
+    mix(factors)
+
+
+@jit_part
+def load(factors, c, h, signals):
+    """Let loadings of signals of cell c learn from step h of the episode (`signals` (C, H))."""
+    z, spread, gram = factors.z, factors.spread, factors.gram[c]
+    factors.seen[0] += 1.0
+    factors.count[c] += 1.0
+    keep = 1.0 - 1.0 / (factors.count[c] + 1.0)
+    for x in range(6):
+        gram[x] *= keep
+    gram[0] += 1.0
+    gram[1] += z[0]
+    gram[2] += z[1]
+    gram[3] += z[0] * z[0] + spread[0]
+    gram[4] += z[0] * z[1] + spread[1]
+    gram[5] += z[1] * z[1] + spread[2]
+    for i in range(signals.shape[0]):
+        u, x = factors.signal[c, i], signals[i, h]
+        u[0] = keep * u[0] + x
+        u[1] = keep * u[1] + x * z[0]
+        u[2] = keep * u[2] + x * z[1]
+
+
+@jit_part
+def load_successor(factors, cells, c, state):
+    """The same for successors, after `load`."""
+    keep = 1.0 - 1.0 / (factors.count[c] + 1.0)
+    e = cells.head[c]
+    while e >= 0:
+        u = factors.edge[e]
+        u[0] *= keep
+        u[1] *= keep
+        u[2] *= keep
+        if cells.edge_state[e] == state:
+            u[0] += 1.0
+            u[1] += factors.z[0]
+            u[2] += factors.z[1]
+        e = cells.edge_next[e]
+
+
+@jit_part
+def weigh(factors, experts, quantity, sign):
+    """Let the trust in factors follow their loss, against that of the heaviest expert.
+
+    To be called before the experts settle; `sign` as there.
+    """
+    best, ll = heaviest(experts.weight), experts.weight.shape[1]
+    k, o = best // ll, best % ll
+    other = experts.loss[k, o] + sign * log_of(experts.product[k, o])
+    lead = min(max(other - factors.charged[quantity], -MOST), MOST)
+    odds = factors.trust[quantity] * exp_of(lead)
+    share = odds / (odds + 1.0 - factors.trust[quantity])
+    factors.trust[quantity] = (1.0 - SHARE) * share + 0.5 * SHARE
