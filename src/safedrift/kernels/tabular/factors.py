@@ -45,6 +45,9 @@ SLOPE = 0.05  # prior variance of a signal's slope
 MOVE_FIRST, MOVE_SLOPE = 0.01, 20.0  # λ of successors
 BREAK = 0.1  # prior slopes, within plus or minus
 
+import os, json
+PAR=np.array(json.loads(os.environ.get("PAR","[0.05,20.0,0.1,1.0,0.9,0,1e-6,0.02]")))
+# 0 SLOPE 1 MOVE_SLOPE 2 BREAK 3 EXPO 4 cap
 
 class Factors(NamedTuple):
     """Factors, loadings and trust; C = 1 + K signals, W speeds."""
@@ -66,6 +69,7 @@ class Factors(NamedTuple):
     seen: FloatArray  # (1,) steps seen
     charged: FloatArray  # (1+C,) losses of this episode: transitions, signals
     trust: FloatArray  # (1+C,)
+    par: FloatArray
 
 
 # ---------------------------------------------------------------- room (plain Python)
@@ -91,7 +95,8 @@ def make_factors(cells, S, C):
         alpha=np.full(1, 0.5 / S),
         seen=np.zeros(1),
         charged=np.zeros(1 + C),
-        trust=np.full(1 + C, FIRST_TRUST),
+        trust=np.full(1 + C, PAR[7]),
+        par=PAR.copy(),
     )
 
 
@@ -116,47 +121,41 @@ def with_room_of(factors, cells):
 
 @jit_inline
 def inverse_of(gram, first, slope):
-    """(Γ + Λ)^-1 of a cell's Γ (6,), as 00, 01, 02, 11, 12, 22."""
-    a, b, c = gram[0] + first, gram[1], gram[2]
-    d, e, f = gram[3] + slope, gram[4], gram[5] + slope
-    A, B, C = d * f - e * e, c * e - b * f, b * e - c * d
-    over = 1.0 / (a * A + b * B + c * C)
-    return (
-        A * over,
-        B * over,
-        C * over,
-        (a * f - c * c) * over,
-        (b * c - a * e) * over,
-        (a * d - b * b) * over,
-    )
+    """L and 1/D of Γ + Λ = L D L' of a cell's Γ (6,): 10, 20, 21, and 1/D."""
+    one = 1.0 / (gram[0] + first)
+    a, b = gram[1] * one, gram[2] * one
+    two = 1.0 / (gram[3] + slope - a * gram[1])
+    e = gram[4] - a * gram[2]
+    c = e * two
+    return a, b, c, one, two, 1.0 / (gram[5] + slope - b * gram[2] - c * e)
 
 
 @jit_inline
 def times(inverse, x, y, z):
-    """Product of a symmetric matrix and a vector."""
-    return (
-        inverse[0] * x + inverse[1] * y + inverse[2] * z,
-        inverse[1] * x + inverse[3] * y + inverse[4] * z,
-        inverse[2] * x + inverse[4] * y + inverse[5] * z,
-    )
+    """(Γ + Λ)^-1 times a vector."""
+    a, b, c, one, two, three = inverse
+    y -= a * x
+    z = (z - b * x - c * y) * three
+    y = y * two - c * z
+    return x * one - a * y - b * z, y, z
 
 
 @jit_inline
-def prior_slopes(number):
+def prior_slopes(number, par):
     """Two numbers within plus or minus `BREAK`, other ones for every pair."""
     return (
-        BREAK * (((number * 7919) % 17) * 0.125 - 1.0),
-        BREAK * (((number * 104729) % 19) / 9.0 - 1.0),
+        par[2] * (((number * 7919) % 17) * 0.125 - 1.0),
+        par[2] * (((number * 104729) % 19) / 9.0 - 1.0),
     )
 
 
 @jit_inline
 def loadings_of_signal(factors, c, pair, i, mean):
     """Loadings of signal i of cell c, and (Γ + Λ)^-1."""
-    v, u = factors.v[i], factors.signal[c, i]
-    first, slope = v / SPREAD, v / SLOPE
+    v, u = max(factors.v[i], factors.par[6]), factors.signal[c, i]
+    first, slope = v / SPREAD, v / factors.par[0]
     inverse = inverse_of(factors.gram[c], first, slope)
-    one, two = prior_slopes(pair * 3 + i)
+    one, two = prior_slopes(pair * 3 + i, factors.par)
     beta = times(inverse, u[0] + first * mean, u[1] + slope * one, u[2] + slope * two)
     return beta, inverse
 
@@ -165,8 +164,8 @@ def loadings_of_signal(factors, c, pair, i, mean):
 def loadings_of_edge(factors, c, e, pair, state, inverse):
     """Loadings of successor e of cell c."""
     u = factors.edge[e]
-    one, two = prior_slopes(pair * 5 + state * 3 + 1)
-    p = MOVE_SLOPE * u[0] / max(factors.gram[c, 0], 1e-9)
+    one, two = prior_slopes(pair * 5 + state * 3 + 1, factors.par)
+    p = factors.par[1] * u[0] / max(factors.gram[c, 0], 1e-9)
     return times(inverse, u[0], u[1] + p * one, u[2] + p * two)
 
 
@@ -223,7 +222,7 @@ def tell(factors, one, two, pull, precision):
 @jit_part
 def hear_signal(factors, c, pair, i, x, binary, mean):
     """Pay for an observed signal i of cell c, and note what it says of the factors."""
-    z, v = factors.z, factors.v[i]
+    z, v = factors.z, max(factors.v[i], factors.par[6])
     beta, inverse = loadings_of_signal(factors, c, pair, i, mean)
     omega = times(inverse, 1.0, z[0], z[1])
     few = omega[0] + omega[1] * z[0] + omega[2] * z[1]
@@ -239,7 +238,7 @@ def hear_signal(factors, c, pair, i, x, binary, mean):
     else:
         factors.charged[1 + i] += 0.5 * (error / variance + log_of(variance))
     rate = max(1.0 / (factors.seen[0] + 1.0), 1e-3)
-    factors.v[i] = max(v + (error * v / variance - v) * rate, FLOOR)
+    factors.v[i] = max(factors.v[i] + (error * v / variance - factors.v[i]) * rate, FLOOR)
     if factors.count[c] > 0.0:
         tell(factors, beta[1], beta[2], x - beta[0], 1.0 / own)
 
@@ -253,7 +252,7 @@ def hear_successor(factors, cells, c, pair, state, S):
         e = cells.edge_next[e]
     p, one, two, n = 0.0, 0.0, 0.0, 0.0
     if factors.count[c] > 0.0:
-        inverse = inverse_of(factors.gram[c], MOVE_FIRST, MOVE_SLOPE)
+        inverse = inverse_of(factors.gram[c], MOVE_FIRST, factors.par[1])
         omega = times(inverse, 1.0, z[0], z[1])
         n = 1.0 / (omega[0] + omega[1] * z[0] + omega[2] * z[1])
         if e >= 0:
@@ -304,7 +303,7 @@ def load(factors, c, h, signals):
     z, spread, gram = factors.z, factors.spread, factors.gram[c]
     factors.seen[0] += 1.0
     factors.count[c] += 1.0
-    keep = 1.0 - 1.0 / (factors.count[c] + 1.0)
+    keep = 1.0 - factors.par[3] / (factors.count[c] + factors.par[3])
     for x in range(6):
         gram[x] *= keep
     gram[0] += 1.0
@@ -323,7 +322,7 @@ def load(factors, c, h, signals):
 @jit_part
 def load_successor(factors, cells, c, state):
     """The same for successors, after `load`."""
-    keep = 1.0 - 1.0 / (factors.count[c] + 1.0)
+    keep = 1.0 - factors.par[3] / (factors.count[c] + factors.par[3])
     e = cells.head[c]
     while e >= 0:
         u = factors.edge[e]

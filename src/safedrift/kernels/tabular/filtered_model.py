@@ -334,8 +334,8 @@ def write_row(know, plan, grid, pools, h, i, s, a, model):
     )
     scale = 1.0 / total
     if c >= 0 and know.factors.trust[0] > WEIGHT:
-        few = blend_factors(know, c, first, end, scale, model)
-        spread += know.factors.trust[0] * (few - spread)
+        few, trust = blend_factors(know, c, first, end, scale, spread, model)
+        spread += trust * (1.0 - know.factors.par[5]) * (few - spread)
         scale = 1.0
     for x in range(1 + plan.mu.size):
         model.row[a, 2 * x], model.row[a, 2 * x + 1] = moments(
@@ -389,16 +389,21 @@ def moments(first, end, states, reach, V, scale, p):
 
 
 @jit_inline
-def blend_factors(know, c, first, end, scale, model):
+def blend_factors(know, c, first, end, scale, spread, model):
     """Average entries of p, times `scale`, with what factors say; returns their 1/n."""
     factors, z, trust = know.factors, know.factors.z, know.factors.trust[0]
-    inverse = inverse_of(factors.gram[c], MOVE_FIRST, MOVE_SLOPE)
+    inverse = inverse_of(factors.gram[c], MOVE_FIRST, factors.par[1])
     omega = times(inverse, 1.0, z[0], z[1])
-    total, pair, slope = 0.0, know.own.key[c], MOVE_SLOPE / max(factors.gram[c, 0], 1e-9)
+    total, pair, slope = 0.0, know.own.key[c], factors.par[1] / max(factors.gram[c, 0], 1e-9)
     for entry in range(first, end):
         e = model.edge[entry]
         if e >= 0:
-            total += max(share_of(factors.edge[e], omega, pair, know.own.edge_state[e], slope), 0.0)
+            total += max(share_of(factors.edge[e], omega, pair, know.own.edge_state[e], slope, factors.par), 0.0)
+    few = omega[0] + omega[1] * z[0] + omega[2] * z[1]
+    if factors.par[4] > 0.0:
+        odds = min(trust, factors.par[4])
+        one, two = odds * spread, (1.0 - odds) * few
+        trust = one / (one + two)
     rest = (1.0 - trust) * scale
     if total <= 0.0:
         trust, rest, total = 0.0, scale, 1.0
@@ -406,15 +411,15 @@ def blend_factors(know, c, first, end, scale, model):
         e = model.edge[entry]
         share = 0.0
         if e >= 0:
-            share = share_of(factors.edge[e], omega, pair, know.own.edge_state[e], slope)
+            share = share_of(factors.edge[e], omega, pair, know.own.edge_state[e], slope, factors.par)
         model.p[entry] = rest * model.p[entry] + trust / total * max(share, 0.0)
-    return omega[0] + omega[1] * z[0] + omega[2] * z[1]
+    return few, trust
 
 
 @jit_inline
-def share_of(u, omega, pair, state, slope):
+def share_of(u, omega, pair, state, slope, par):
     """What factors give a successor with sums u = Σ f x."""
-    one, two = prior_slopes(pair * 5 + state * 3 + 1)
+    one, two = prior_slopes(pair * 5 + state * 3 + 1, par)
     p = slope * u[0]
     return omega[0] * u[0] + omega[1] * (u[1] + p * one) + omega[2] * (u[2] + p * two)
 
@@ -531,9 +536,14 @@ def with_factors(know, c, g, mean, u):
     omega = times(inverse, 1.0, z[0], z[1])
     few = omega[0] + omega[1] * z[0] + omega[2] * z[1]
     guess = min(max(beta[0] + beta[1] * z[0] + beta[2] * z[1], 0.0), 1.0)
-    own = min(factors.v[g] * few + variance_along(factors.spread, beta[1], beta[2]), SPREAD)
+    own = min(max(factors.v[g], factors.par[6]) * few + variance_along(factors.spread, beta[1], beta[2]), SPREAD)
     gap = guess - mean
-    u = (1.0 - trust) * u + trust * own + trust * (1.0 - trust) * gap * gap
+    if factors.par[4] > 0.0:
+        odds = min(trust, factors.par[4])
+        one, two = odds * max(u, 1e-12), (1.0 - odds) * max(own, 1e-12)
+        trust = one / (one + two)
+    both = (1.0 - trust) * u + trust * own + trust * (1.0 - trust) * gap * gap
+    u = both + factors.par[5] * (max(u, both) - both)
     return mean + trust * gap, min(u, SPREAD)
 
 
