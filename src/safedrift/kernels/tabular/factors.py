@@ -44,10 +44,11 @@ FIRST_TRUST = 0.02
 SLOPE = 0.05  # prior variance of a signal's slope
 MOVE_FIRST, MOVE_SLOPE = 0.01, 20.0  # λ of successors
 BREAK = 0.1  # prior slopes, within plus or minus
+LEAST_V = 1e-5  # noise that predictions assume at least
+UNSURE = 1e-3  # variance of each factor that loadings assume besides
+MOST_VISITS = 1e4  # N from which on observations are forgotten at a constant rate
+MOST_TRUST = 0.9  # in a model
 
-import os, json
-PAR=np.array(json.loads(os.environ.get("PAR","[0.05,20.0,0.1,1.0,0.9,0,1e-6,0.02]")))
-# 0 SLOPE 1 MOVE_SLOPE 2 BREAK 3 EXPO 4 cap
 
 class Factors(NamedTuple):
     """Factors, loadings and trust; C = 1 + K signals, W speeds."""
@@ -69,7 +70,6 @@ class Factors(NamedTuple):
     seen: FloatArray  # (1,) steps seen
     charged: FloatArray  # (1+C,) losses of this episode: transitions, signals
     trust: FloatArray  # (1+C,)
-    par: FloatArray
 
 
 # ---------------------------------------------------------------- room (plain Python)
@@ -95,8 +95,7 @@ def make_factors(cells, S, C):
         alpha=np.full(1, 0.5 / S),
         seen=np.zeros(1),
         charged=np.zeros(1 + C),
-        trust=np.full(1 + C, PAR[7]),
-        par=PAR.copy(),
+        trust=np.full(1 + C, FIRST_TRUST),
     )
 
 
@@ -141,21 +140,21 @@ def times(inverse, x, y, z):
 
 
 @jit_inline
-def prior_slopes(number, par):
+def prior_slopes(number):
     """Two numbers within plus or minus `BREAK`, other ones for every pair."""
     return (
-        par[2] * (((number * 7919) % 17) * 0.125 - 1.0),
-        par[2] * (((number * 104729) % 19) / 9.0 - 1.0),
+        BREAK * (((number * 7919) % 17) * 0.125 - 1.0),
+        BREAK * (((number * 104729) % 19) / 9.0 - 1.0),
     )
 
 
 @jit_inline
 def loadings_of_signal(factors, c, pair, i, mean):
     """Loadings of signal i of cell c, and (Γ + Λ)^-1."""
-    v, u = max(factors.v[i], factors.par[6]), factors.signal[c, i]
-    first, slope = v / SPREAD, v / factors.par[0]
+    v, u = max(factors.v[i], LEAST_V), factors.signal[c, i]
+    first, slope = v / SPREAD, v / SLOPE
     inverse = inverse_of(factors.gram[c], first, slope)
-    one, two = prior_slopes(pair * 3 + i, factors.par)
+    one, two = prior_slopes(pair * 3 + i)
     beta = times(inverse, u[0] + first * mean, u[1] + slope * one, u[2] + slope * two)
     return beta, inverse
 
@@ -164,8 +163,8 @@ def loadings_of_signal(factors, c, pair, i, mean):
 def loadings_of_edge(factors, c, e, pair, state, inverse):
     """Loadings of successor e of cell c."""
     u = factors.edge[e]
-    one, two = prior_slopes(pair * 5 + state * 3 + 1, factors.par)
-    p = factors.par[1] * u[0] / max(factors.gram[c, 0], 1e-9)
+    one, two = prior_slopes(pair * 5 + state * 3 + 1)
+    p = MOVE_SLOPE * u[0] / max(factors.gram[c, 0], 1e-9)
     return times(inverse, u[0], u[1] + p * one, u[2] + p * two)
 
 
@@ -222,7 +221,7 @@ def tell(factors, one, two, pull, precision):
 @jit_part
 def hear_signal(factors, c, pair, i, x, binary, mean):
     """Pay for an observed signal i of cell c, and note what it says of the factors."""
-    z, v = factors.z, max(factors.v[i], factors.par[6])
+    z, v = factors.z, max(factors.v[i], LEAST_V)
     beta, inverse = loadings_of_signal(factors, c, pair, i, mean)
     omega = times(inverse, 1.0, z[0], z[1])
     few = omega[0] + omega[1] * z[0] + omega[2] * z[1]
@@ -252,7 +251,7 @@ def hear_successor(factors, cells, c, pair, state, S):
         e = cells.edge_next[e]
     p, one, two, n = 0.0, 0.0, 0.0, 0.0
     if factors.count[c] > 0.0:
-        inverse = inverse_of(factors.gram[c], MOVE_FIRST, factors.par[1])
+        inverse = inverse_of(factors.gram[c], MOVE_FIRST, MOVE_SLOPE)
         omega = times(inverse, 1.0, z[0], z[1])
         n = 1.0 / (omega[0] + omega[1] * z[0] + omega[2] * z[1])
         if e >= 0:
@@ -303,15 +302,15 @@ def load(factors, c, h, signals):
     z, spread, gram = factors.z, factors.spread, factors.gram[c]
     factors.seen[0] += 1.0
     factors.count[c] += 1.0
-    keep = 1.0 - factors.par[3] / (factors.count[c] + factors.par[3])
+    keep = 1.0 - 1.0 / (min(factors.count[c], MOST_VISITS) + 1.0)
     for x in range(6):
         gram[x] *= keep
     gram[0] += 1.0
     gram[1] += z[0]
     gram[2] += z[1]
-    gram[3] += z[0] * z[0] + spread[0]
+    gram[3] += z[0] * z[0] + spread[0] + UNSURE
     gram[4] += z[0] * z[1] + spread[1]
-    gram[5] += z[1] * z[1] + spread[2]
+    gram[5] += z[1] * z[1] + spread[2] + UNSURE
     for i in range(signals.shape[0]):
         u, x = factors.signal[c, i], signals[i, h]
         u[0] = keep * u[0] + x
@@ -322,7 +321,7 @@ def load(factors, c, h, signals):
 @jit_part
 def load_successor(factors, cells, c, state):
     """The same for successors, after `load`."""
-    keep = 1.0 - factors.par[3] / (factors.count[c] + factors.par[3])
+    keep = 1.0 - 1.0 / (min(factors.count[c], MOST_VISITS) + 1.0)
     e = cells.head[c]
     while e >= 0:
         u = factors.edge[e]

@@ -9,6 +9,11 @@ visits, u the variance of a mean, V_r and V_g values of the last plan and μ its
            + c_h (H - h - 1)/N²
     g̃ = min(1, ĝ + c_g √(u_g + Var(V_g)/n))
 
+Where common factors (`kernels.tabular.factors`) predict well, they are averaged with the filters,
+with shares that are inverse to the variances in the pair, times the trust in factors (at most
+`MOST_TRUST`): what was visited today is known from the visit, all others from what they have in
+common with it.
+
 Variances of values are taken under P̂ mixed with half an observation of the average over the known
 actions of the same state: what was seen twice need not be certain.
 """
@@ -22,6 +27,8 @@ from numpy.typing import NDArray
 
 from safedrift.kernels.elementary import log_of
 from safedrift.kernels.tabular.factors import (
+    LEAST_V,
+    MOST_TRUST,
     MOVE_FIRST,
     MOVE_SLOPE,
     Factors,
@@ -335,7 +342,7 @@ def write_row(know, plan, grid, pools, h, i, s, a, model):
     scale = 1.0 / total
     if c >= 0 and know.factors.trust[0] > WEIGHT:
         few, trust = blend_factors(know, c, first, end, scale, spread, model)
-        spread += trust * (1.0 - know.factors.par[5]) * (few - spread)
+        spread += trust * (few - spread)
         scale = 1.0
     for x in range(1 + plan.mu.size):
         model.row[a, 2 * x], model.row[a, 2 * x + 1] = moments(
@@ -390,20 +397,20 @@ def moments(first, end, states, reach, V, scale, p):
 
 @jit_inline
 def blend_factors(know, c, first, end, scale, spread, model):
-    """Average entries of p, times `scale`, with what factors say; returns their 1/n."""
-    factors, z, trust = know.factors, know.factors.z, know.factors.trust[0]
-    inverse = inverse_of(factors.gram[c], MOVE_FIRST, factors.par[1])
+    """Average entries of p, times `scale`, with what factors say; returns their 1/n and share.
+
+    `spread` is 1/n of the entries.
+    """
+    factors, z = know.factors, know.factors.z
+    inverse = inverse_of(factors.gram[c], MOVE_FIRST, MOVE_SLOPE)
     omega = times(inverse, 1.0, z[0], z[1])
-    total, pair, slope = 0.0, know.own.key[c], factors.par[1] / max(factors.gram[c, 0], 1e-9)
+    total, pair, slope = 0.0, know.own.key[c], MOVE_SLOPE / max(factors.gram[c, 0], 1e-9)
     for entry in range(first, end):
         e = model.edge[entry]
         if e >= 0:
-            total += max(share_of(factors.edge[e], omega, pair, know.own.edge_state[e], slope, factors.par), 0.0)
+            total += max(share_of(factors.edge[e], omega, pair, know.own.edge_state[e], slope), 0.0)
     few = omega[0] + omega[1] * z[0] + omega[2] * z[1]
-    if factors.par[4] > 0.0:
-        odds = min(trust, factors.par[4])
-        one, two = odds * spread, (1.0 - odds) * few
-        trust = one / (one + two)
+    trust = share_of_factors(factors.trust[0], few, spread)
     rest = (1.0 - trust) * scale
     if total <= 0.0:
         trust, rest, total = 0.0, scale, 1.0
@@ -411,15 +418,15 @@ def blend_factors(know, c, first, end, scale, spread, model):
         e = model.edge[entry]
         share = 0.0
         if e >= 0:
-            share = share_of(factors.edge[e], omega, pair, know.own.edge_state[e], slope, factors.par)
+            share = share_of(factors.edge[e], omega, pair, know.own.edge_state[e], slope)
         model.p[entry] = rest * model.p[entry] + trust / total * max(share, 0.0)
     return few, trust
 
 
 @jit_inline
-def share_of(u, omega, pair, state, slope, par):
+def share_of(u, omega, pair, state, slope):
     """What factors give a successor with sums u = Σ f x."""
-    one, two = prior_slopes(pair * 5 + state * 3 + 1, par)
+    one, two = prior_slopes(pair * 5 + state * 3 + 1)
     p = slope * u[0]
     return omega[0] * u[0] + omega[1] * (u[1] + p * one) + omega[2] * (u[2] + p * two)
 
@@ -531,20 +538,24 @@ def estimate_signal(know, grid, g, c, q, chosen):
 def with_factors(know, c, g, mean, u):
     """Mean and variance of signal g in cell c, averaged over filters (`mean`, u) and factors."""
     factors, z = know.factors, know.factors.z
-    trust = factors.trust[1 + g]
     beta, inverse = loadings_of_signal(factors, c, know.own.key[c], g, know.mean[g])
     omega = times(inverse, 1.0, z[0], z[1])
     few = omega[0] + omega[1] * z[0] + omega[2] * z[1]
     guess = min(max(beta[0] + beta[1] * z[0] + beta[2] * z[1], 0.0), 1.0)
-    own = min(max(factors.v[g], factors.par[6]) * few + variance_along(factors.spread, beta[1], beta[2]), SPREAD)
-    gap = guess - mean
-    if factors.par[4] > 0.0:
-        odds = min(trust, factors.par[4])
-        one, two = odds * max(u, 1e-12), (1.0 - odds) * max(own, 1e-12)
-        trust = one / (one + two)
-    both = (1.0 - trust) * u + trust * own + trust * (1.0 - trust) * gap * gap
-    u = both + factors.par[5] * (max(u, both) - both)
-    return mean + trust * gap, min(u, SPREAD)
+    own = min(
+        max(factors.v[g], LEAST_V) * few + variance_along(factors.spread, beta[1], beta[2]), SPREAD
+    )
+    share, gap = share_of_factors(factors.trust[1 + g], own, u), guess - mean
+    both = (1.0 - share) * u + share * own + share * (1.0 - share) * gap * gap
+    return mean + share * gap, min(both, SPREAD)
+
+
+@jit_inline
+def share_of_factors(trust, own, others):
+    """Share of factors in an average with filters, where both have these variances."""
+    odds = min(trust, MOST_TRUST)
+    one, two = odds * others, (1.0 - odds) * own
+    return one / max(one + two, 1e-300)
 
 
 @jit_inline
