@@ -299,7 +299,7 @@ class Common:
     def walk(self):
         """Go into the next episode."""
         self.at = [
-            (mean, variance + speed * np.eye(2))
+            (mean, (1 - speed) * variance + speed * np.eye(2))
             for speed, (mean, variance) in zip(self.speeds, self.at, strict=True)
         ]
         self.information, self.pull = np.zeros((2, 2)), np.zeros(2)

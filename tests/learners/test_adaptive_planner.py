@@ -80,6 +80,9 @@ def _contents(learner):
             state[f"{cells}.{name}"] = state[f"{cells}.{name}"][:used]
         for name in ("edge_next", "edge_state", "edge_count"):
             state[f"{cells}.{name}"] = state[f"{cells}.{name}"][:edges]
+    used, edges = state["know.own.used"]
+    for name, size in (("gram", used), ("count", used), ("signal", used), ("edge", edges)):
+        state[f"know.factors.{name}"] = state[f"know.factors.{name}"][:size]
     state.pop("generator")
     return state
 
@@ -346,6 +349,6 @@ def test_planning_takes_no_more_than_its_credit():
     world = sd.problems.make("random", 3000, 7, drift="periodic", period=200, **sizes)
     run = sd.simulate(world, sd.learners.make("adaptive-planner", world))
     planned = run.trace["replanned"]
-    assert planned[1:501].mean() > 0.8
+    assert planned[1:501].mean() > 0.5
     assert 0.08 < planned[2000:].mean() < 0.35
     assert np.diff(np.flatnonzero(planned)).max() <= 25

@@ -37,7 +37,7 @@ from safedrift.kernels.tabular.filters import FLOOR, MOST, SPREAD, heaviest
 from safedrift.kernels.types import FloatArray, jit_inline, jit_part
 
 WALKS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
-"""Variance of each factor per episode, by speed; at the start it is 1."""
+"""κ of each speed: a factor's variance P becomes (1 - κ) P + κ from one episode to the next."""
 
 SHARE = 1e-4  # of weight and trust that is spread again after each episode
 FIRST_TRUST = 0.02
@@ -140,6 +140,13 @@ def times(inverse, x, y, z):
 
 
 @jit_inline
+def fewness(inverse, z):
+    """1/n = f·(Γ + Λ)^-1 f with f = (1, z)."""
+    omega = times(inverse, 1.0, z[0], z[1])
+    return max(omega[0] + omega[1] * z[0] + omega[2] * z[1], 1e-9)
+
+
+@jit_inline
 def prior_slopes(number):
     """Two numbers within plus or minus `BREAK`, other ones for every pair."""
     return (
@@ -181,8 +188,10 @@ def variance_along(spread, one, two):
 def predict(factors):
     """Let factors walk into the coming episode."""
     for w in range(factors.kappa.size):
-        factors.variance[w, 0] += factors.kappa[w]
-        factors.variance[w, 2] += factors.kappa[w]
+        kappa, rest = factors.kappa[w], 1.0 - factors.kappa[w]
+        factors.variance[w, 0] = rest * factors.variance[w, 0] + kappa
+        factors.variance[w, 1] *= rest
+        factors.variance[w, 2] = rest * factors.variance[w, 2] + kappa
     mix(factors)
     for x in range(5):
         factors.told[x] = 0.0
@@ -223,8 +232,7 @@ def hear_signal(factors, c, pair, i, x, binary, mean):
     """Pay for an observed signal i of cell c, and note what it says of the factors."""
     z, v = factors.z, max(factors.v[i], LEAST_V)
     beta, inverse = loadings_of_signal(factors, c, pair, i, mean)
-    omega = times(inverse, 1.0, z[0], z[1])
-    few = omega[0] + omega[1] * z[0] + omega[2] * z[1]
+    few = fewness(inverse, z)
     guess = beta[0] + beta[1] * z[0] + beta[2] * z[1]
     guess = min(max(guess, 0.0), 1.0)
     own = v * (1.0 + few)
@@ -252,8 +260,7 @@ def hear_successor(factors, cells, c, pair, state, S):
     p, one, two, n = 0.0, 0.0, 0.0, 0.0
     if factors.count[c] > 0.0:
         inverse = inverse_of(factors.gram[c], MOVE_FIRST, MOVE_SLOPE)
-        omega = times(inverse, 1.0, z[0], z[1])
-        n = 1.0 / (omega[0] + omega[1] * z[0] + omega[2] * z[1])
+        n = 1.0 / fewness(inverse, z)
         if e >= 0:
             beta = loadings_of_edge(factors, c, e, pair, state, inverse)
             p = min(max(beta[0] + beta[1] * z[0] + beta[2] * z[1], 0.0), 1.0)

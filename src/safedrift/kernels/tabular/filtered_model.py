@@ -32,6 +32,7 @@ from safedrift.kernels.tabular.factors import (
     MOVE_FIRST,
     MOVE_SLOPE,
     Factors,
+    fewness,
     inverse_of,
     loadings_of_signal,
     prior_slopes,
@@ -409,7 +410,7 @@ def blend_factors(know, c, first, end, scale, spread, model):
         e = model.edge[entry]
         if e >= 0:
             total += max(share_of(factors.edge[e], omega, pair, know.own.edge_state[e], slope), 0.0)
-    few = omega[0] + omega[1] * z[0] + omega[2] * z[1]
+    few = max(omega[0] + omega[1] * z[0] + omega[2] * z[1], 1e-9)
     trust = share_of_factors(factors.trust[0], few, spread)
     rest = (1.0 - trust) * scale
     if total <= 0.0:
@@ -539,8 +540,7 @@ def with_factors(know, c, g, mean, u):
     """Mean and variance of signal g in cell c, averaged over filters (`mean`, u) and factors."""
     factors, z = know.factors, know.factors.z
     beta, inverse = loadings_of_signal(factors, c, know.own.key[c], g, know.mean[g])
-    omega = times(inverse, 1.0, z[0], z[1])
-    few = omega[0] + omega[1] * z[0] + omega[2] * z[1]
+    few = fewness(inverse, z)
     guess = min(max(beta[0] + beta[1] * z[0] + beta[2] * z[1], 0.0), 1.0)
     own = min(
         max(factors.v[g], LEAST_V) * few + variance_along(factors.spread, beta[1], beta[2]), SPREAD
