@@ -16,7 +16,7 @@ from scipy.optimize import linprog
 
 SHARE, SPREAD, MOST, BURST = 1e-4, 0.1, 30.0, 50
 TRUST, SLOPE, MOVE_SLOPE, BREAK = 0.02, 0.05, 20.0, 0.1  # of common factors
-LEAST_V, UNSURE, MOST_VISITS, MOST_TRUST = 1e-5, 1e-3, 1e4, 0.9
+LEAST_V, UNSURE, MOST_TRUST = 1e-5, 1e-3, 0.9
 SPEEDS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 
 
@@ -391,7 +391,7 @@ class Common:
             known = self.pairs.setdefault(pair, self.of(pair))
             self.seen += 1
             known.N += 1
-            keep = 1 - 1 / (min(known.N, MOST_VISITS) + 1)
+            keep = 1 - 1 / (known.N + 1)
             known.gram = keep * known.gram + second
             known.signal = keep * known.signal + np.outer(signals[:, h], f)
             if h + 1 < len(pairs):
@@ -409,7 +409,8 @@ class Common:
 
 def slopes(number):
     """Slopes before anything is known, other ones for every signal and successor."""
-    return BREAK * np.array([number * 7919 % 17 / 8 - 1, number * 104729 % 19 / 9 - 1])
+    number = number * 0x9E3779B1 // 256
+    return BREAK * (np.array([number % 16, number // 16 % 16]) / 8 - 1)
 
 
 # ---------------------------------------------------------------- returns against promises

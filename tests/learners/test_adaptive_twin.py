@@ -108,12 +108,17 @@ def compare_factors(factors, cells, slow):
     for pair, known in common.pairs.items():
         c = cells.index[common.number(pair)]
         assert factors.count[c] == known.N
-        close(factors.gram[c], known.gram[[0, 0, 0, 1, 1, 2], [0, 1, 2, 1, 2, 2]], "Γ", FACTORS)
-        close(factors.signal[c], known.signal, "sums of signals", FACTORS)
+        close(
+            factors.gram[c] / (known.N + 1),
+            known.gram[[0, 0, 0, 1, 1, 2], [0, 1, 2, 1, 2, 2]],
+            "Γ",
+            FACTORS,
+        )
+        close(factors.signal[c] / (known.N + 1), known.signal, "sums of signals", FACTORS)
         edge = cells.head[c]
         while edge >= 0:
             wanted = known.after[int(cells.edge_state[edge])]
-            close(factors.edge[edge], wanted, "sums of successors", FACTORS)
+            close(factors.edge[edge] / (known.N + 1), wanted, "sums of successors", FACTORS)
             edge = cells.edge_next[edge]
 
 

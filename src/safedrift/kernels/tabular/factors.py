@@ -33,7 +33,7 @@ from typing import NamedTuple
 import numpy as np
 
 from safedrift.kernels.elementary import exp_of, log_of
-from safedrift.kernels.tabular.filters import FLOOR, MOST, SPREAD, heaviest
+from safedrift.kernels.tabular.filters import FLOOR, MOST, SPREAD, TINY, heaviest
 from safedrift.kernels.types import FloatArray, jit_inline, jit_part
 
 WALKS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
@@ -46,7 +46,6 @@ MOVE_FIRST, MOVE_SLOPE = 0.01, 20.0  # λ of successors
 BREAK = 0.1  # prior slopes, within plus or minus
 LEAST_V = 1e-5  # noise that predictions assume at least
 UNSURE = 1e-3  # variance of each factor that loadings assume besides
-MOST_VISITS = 1e4  # N from which on observations are forgotten at a constant rate
 MOST_TRUST = 0.9  # in a model
 
 
@@ -61,14 +60,14 @@ class Factors(NamedTuple):
     z: FloatArray  # (2,) mean over speeds
     spread: FloatArray  # (3,) variance, speeds included
     told: FloatArray  # (5,) information of this episode: 11, 12, 22, and times z
-    gram: FloatArray  # (cap, 6) Γ of own cells: 00, 01, 02, 11, 12, 22
+    gram: FloatArray  # (cap, 6) (N + 1) Γ of own cells: 00, 01, 02, 11, 12, 22
     count: FloatArray  # (cap,) N
-    signal: FloatArray  # (cap, C, 3) Σ f x
+    signal: FloatArray  # (cap, C, 3) (N + 1) Σ f x
     edge: FloatArray  # (edges, 3) the same of successors
     v: FloatArray  # (C,) mean squared error of predictions
     alpha: FloatArray  # (1,) concentration of the prior of successors
     seen: FloatArray  # (1,) steps seen
-    charged: FloatArray  # (1+C,) losses of this episode: transitions, signals
+    charged: FloatArray  # (1+C, 2) losses of this episode, product of probabilities or variances
     trust: FloatArray  # (1+C,)
 
 
@@ -94,7 +93,7 @@ def make_factors(cells, S, C):
         v=np.full(C, SPREAD),
         alpha=np.full(1, 0.5 / S),
         seen=np.zeros(1),
-        charged=np.zeros(1 + C),
+        charged=np.tile([0.0, 1.0], (1 + C, 1)),
         trust=np.full(1 + C, FIRST_TRUST),
     )
 
@@ -119,8 +118,10 @@ def with_room_of(factors, cells):
 
 
 @jit_inline
-def inverse_of(gram, first, slope):
-    """L and 1/D of Γ + Λ = L D L' of a cell's Γ (6,): 10, 20, 21, and 1/D."""
+def inverse_of(factors, c, first, slope):
+    """L and 1/D of (N + 1)(Γ + Λ) = L D L' of cell c: 10, 20, 21, and 1/D."""
+    gram, scale = factors.gram[c], factors.count[c] + 1.0
+    first, slope = scale * first, scale * slope
     one = 1.0 / (gram[0] + first)
     a, b = gram[1] * one, gram[2] * one
     two = 1.0 / (gram[3] + slope - a * gram[1])
@@ -131,7 +132,7 @@ def inverse_of(gram, first, slope):
 
 @jit_inline
 def times(inverse, x, y, z):
-    """(Γ + Λ)^-1 times a vector."""
+    """(Γ + Λ)^-1/(N + 1) times a vector."""
     a, b, c, one, two, three = inverse
     y -= a * x
     z = (z - b * x - c * y) * three
@@ -140,19 +141,19 @@ def times(inverse, x, y, z):
 
 
 @jit_inline
-def fewness(inverse, z):
+def fewness(factors, c, inverse):
     """1/n = f·(Γ + Λ)^-1 f with f = (1, z)."""
+    z = factors.z
     omega = times(inverse, 1.0, z[0], z[1])
-    return max(omega[0] + omega[1] * z[0] + omega[2] * z[1], 1e-9)
+    few = omega[0] + omega[1] * z[0] + omega[2] * z[1]
+    return max((factors.count[c] + 1.0) * few, 1e-9)
 
 
 @jit_inline
 def prior_slopes(number):
     """Two numbers within plus or minus `BREAK`, other ones for every pair."""
-    return (
-        BREAK * (((number * 7919) % 17) * 0.125 - 1.0),
-        BREAK * (((number * 104729) % 19) / 9.0 - 1.0),
-    )
+    mixed = (number * 0x9E3779B1) >> 8
+    return BREAK * ((mixed & 15) * 0.125 - 1.0), BREAK * (((mixed >> 4) & 15) * 0.125 - 1.0)
 
 
 @jit_inline
@@ -160,8 +161,10 @@ def loadings_of_signal(factors, c, pair, i, mean):
     """Loadings of signal i of cell c, and (Γ + Λ)^-1."""
     v, u = max(factors.v[i], LEAST_V), factors.signal[c, i]
     first, slope = v / SPREAD, v / SLOPE
-    inverse = inverse_of(factors.gram[c], first, slope)
+    inverse = inverse_of(factors, c, first, slope)
     one, two = prior_slopes(pair * 3 + i)
+    scale = factors.count[c] + 1.0
+    first, slope = scale * first, scale * slope
     beta = times(inverse, u[0] + first * mean, u[1] + slope * one, u[2] + slope * two)
     return beta, inverse
 
@@ -171,7 +174,7 @@ def loadings_of_edge(factors, c, e, pair, state, inverse):
     """Loadings of successor e of cell c."""
     u = factors.edge[e]
     one, two = prior_slopes(pair * 5 + state * 3 + 1)
-    p = MOVE_SLOPE * u[0] / max(factors.gram[c, 0], 1e-9)
+    p = MOVE_SLOPE * (factors.count[c] + 1.0) * u[0] / factors.gram[c, 0]
     return times(inverse, u[0], u[1] + p * one, u[2] + p * two)
 
 
@@ -195,8 +198,8 @@ def predict(factors):
     mix(factors)
     for x in range(5):
         factors.told[x] = 0.0
-    for x in range(factors.charged.size):
-        factors.charged[x] = 0.0
+    for x in range(factors.trust.size):
+        factors.charged[x, 0], factors.charged[x, 1] = 0.0, 1.0
 
 
 @jit_inline
@@ -227,12 +230,22 @@ def tell(factors, one, two, pull, precision):
     told[4] += two * pull * precision
 
 
+@jit_inline
+def charge(factors, quantity, factor, sign):
+    """Add sign * log(factor) to the loss of a quantity, later if possible."""
+    charged = factors.charged[quantity]
+    charged[1] *= factor
+    if charged[1] < TINY:
+        charged[0] += sign * log_of(charged[1])
+        charged[1] = 1.0
+
+
 @jit_part
 def hear_signal(factors, c, pair, i, x, binary, mean):
     """Pay for an observed signal i of cell c, and note what it says of the factors."""
     z, v = factors.z, max(factors.v[i], LEAST_V)
     beta, inverse = loadings_of_signal(factors, c, pair, i, mean)
-    few = fewness(inverse, z)
+    few = fewness(factors, c, inverse)
     guess = beta[0] + beta[1] * z[0] + beta[2] * z[1]
     guess = min(max(guess, 0.0), 1.0)
     own = v * (1.0 + few)
@@ -241,9 +254,10 @@ def hear_signal(factors, c, pair, i, x, binary, mean):
     if binary:
         n = 1.0 / few
         q = (n * guess + 0.5) / (n + 1.0)
-        factors.charged[1 + i] -= log_of(q if x == 1.0 else 1.0 - q)
+        charge(factors, 1 + i, q if x == 1.0 else 1.0 - q, -1.0)
     else:
-        factors.charged[1 + i] += 0.5 * (error / variance + log_of(variance))
+        factors.charged[1 + i, 0] += 0.5 * error / variance
+        charge(factors, 1 + i, variance, 0.5)
     rate = max(1.0 / (factors.seen[0] + 1.0), 1e-3)
     factors.v[i] = max(factors.v[i] + (error * v / variance - factors.v[i]) * rate, FLOOR)
     if factors.count[c] > 0.0:
@@ -259,14 +273,14 @@ def hear_successor(factors, cells, c, pair, state, S):
         e = cells.edge_next[e]
     p, one, two, n = 0.0, 0.0, 0.0, 0.0
     if factors.count[c] > 0.0:
-        inverse = inverse_of(factors.gram[c], MOVE_FIRST, MOVE_SLOPE)
-        n = 1.0 / fewness(inverse, z)
+        inverse = inverse_of(factors, c, MOVE_FIRST, MOVE_SLOPE)
+        n = 1.0 / fewness(factors, c, inverse)
         if e >= 0:
             beta = loadings_of_edge(factors, c, e, pair, state, inverse)
             p = min(max(beta[0] + beta[1] * z[0] + beta[2] * z[1], 0.0), 1.0)
             one, two = beta[1], beta[2]
     top, bottom = n * p + alpha, n + S * alpha
-    factors.charged[0] -= log_of(top / bottom)
+    charge(factors, 0, top / bottom, -1.0)
     if e >= 0:
         one, two = n * one / top, n * two / top
         tell(factors, one, two, 1.0 + one * z[0] + two * z[1], 1.0)
@@ -309,37 +323,30 @@ def load(factors, c, h, signals):
     z, spread, gram = factors.z, factors.spread, factors.gram[c]
     factors.seen[0] += 1.0
     factors.count[c] += 1.0
-    keep = 1.0 - 1.0 / (min(factors.count[c], MOST_VISITS) + 1.0)
-    for x in range(6):
-        gram[x] *= keep
-    gram[0] += 1.0
-    gram[1] += z[0]
-    gram[2] += z[1]
-    gram[3] += z[0] * z[0] + spread[0] + UNSURE
-    gram[4] += z[0] * z[1] + spread[1]
-    gram[5] += z[1] * z[1] + spread[2] + UNSURE
+    weight = factors.count[c] + 1.0
+    gram[0] += weight
+    gram[1] += weight * z[0]
+    gram[2] += weight * z[1]
+    gram[3] += weight * (z[0] * z[0] + spread[0] + UNSURE)
+    gram[4] += weight * (z[0] * z[1] + spread[1])
+    gram[5] += weight * (z[1] * z[1] + spread[2] + UNSURE)
     for i in range(signals.shape[0]):
-        u, x = factors.signal[c, i], signals[i, h]
-        u[0] = keep * u[0] + x
-        u[1] = keep * u[1] + x * z[0]
-        u[2] = keep * u[2] + x * z[1]
+        u, x = factors.signal[c, i], weight * signals[i, h]
+        u[0] += x
+        u[1] += x * z[0]
+        u[2] += x * z[1]
 
 
 @jit_part
 def load_successor(factors, cells, c, state):
     """The same for successors, after `load`."""
-    keep = 1.0 - 1.0 / (min(factors.count[c], MOST_VISITS) + 1.0)
-    e = cells.head[c]
-    while e >= 0:
-        u = factors.edge[e]
-        u[0] *= keep
-        u[1] *= keep
-        u[2] *= keep
-        if cells.edge_state[e] == state:
-            u[0] += 1.0
-            u[1] += factors.z[0]
-            u[2] += factors.z[1]
+    e, weight = cells.head[c], factors.count[c] + 1.0
+    while cells.edge_state[e] != state:
         e = cells.edge_next[e]
+    u = factors.edge[e]
+    u[0] += weight
+    u[1] += weight * factors.z[0]
+    u[2] += weight * factors.z[1]
 
 
 @jit_part
@@ -351,7 +358,8 @@ def weigh(factors, experts, quantity, sign):
     best, ll = heaviest(experts.weight), experts.weight.shape[1]
     k, o = best // ll, best % ll
     other = experts.loss[k, o] + sign * log_of(experts.product[k, o])
-    lead = min(max(other - factors.charged[quantity], -MOST), MOST)
+    own = factors.charged[quantity, 0] + sign * log_of(factors.charged[quantity, 1])
+    lead = min(max(other - own, -MOST), MOST)
     odds = factors.trust[quantity] * exp_of(lead)
     share = odds / (odds + 1.0 - factors.trust[quantity])
     factors.trust[quantity] = (1.0 - SHARE) * share + 0.5 * SHARE

@@ -403,14 +403,15 @@ def blend_factors(know, c, first, end, scale, spread, model):
     `spread` is 1/n of the entries.
     """
     factors, z = know.factors, know.factors.z
-    inverse = inverse_of(factors.gram[c], MOVE_FIRST, MOVE_SLOPE)
+    inverse = inverse_of(factors, c, MOVE_FIRST, MOVE_SLOPE)
     omega = times(inverse, 1.0, z[0], z[1])
-    total, pair, slope = 0.0, know.own.key[c], MOVE_SLOPE / max(factors.gram[c, 0], 1e-9)
+    total, pair = 0.0, know.own.key[c]
+    slope = MOVE_SLOPE * (factors.count[c] + 1.0) / factors.gram[c, 0]
     for entry in range(first, end):
         e = model.edge[entry]
         if e >= 0:
             total += max(share_of(factors.edge[e], omega, pair, know.own.edge_state[e], slope), 0.0)
-    few = max(omega[0] + omega[1] * z[0] + omega[2] * z[1], 1e-9)
+    few = fewness(factors, c, inverse)
     trust = share_of_factors(factors.trust[0], few, spread)
     rest = (1.0 - trust) * scale
     if total <= 0.0:
@@ -540,7 +541,7 @@ def with_factors(know, c, g, mean, u):
     """Mean and variance of signal g in cell c, averaged over filters (`mean`, u) and factors."""
     factors, z = know.factors, know.factors.z
     beta, inverse = loadings_of_signal(factors, c, know.own.key[c], g, know.mean[g])
-    few = fewness(inverse, z)
+    few = fewness(factors, c, inverse)
     guess = min(max(beta[0] + beta[1] * z[0] + beta[2] * z[1], 0.0), 1.0)
     own = min(
         max(factors.v[g], LEAST_V) * few + variance_along(factors.spread, beta[1], beta[2]), SPREAD

@@ -219,7 +219,7 @@ def learn(states, actions, signals, settings, memory):
             if know.binary[i] and x != 0.0 and x != 1.0:
                 know.binary[i] = False
                 forget_losses(experts_of(know.signals, i))
-                know.factors.charged[1 + i] = 0.0
+                know.factors.charged[1 + i, 0], know.factors.charged[1 + i, 1] = 0.0, 1.0
             experts, key = experts_of(know.signals, i), h * S * A + pair
             factors.hear_signal(know.factors, c, key, i, x, know.binary[i], know.mean[i])
             see_signal(know.own, know.pooled, c, p, i, x, know.binary[i], experts, settings.signals)
