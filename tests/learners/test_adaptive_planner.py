@@ -81,7 +81,7 @@ def _contents(learner):
         for name in ("edge_next", "edge_state", "edge_count"):
             state[f"{cells}.{name}"] = state[f"{cells}.{name}"][:edges]
     used, edges = state["know.own.used"]
-    for name, size in (("gram", used), ("count", used), ("signal", used), ("edge", edges)):
+    for name, size in (("gram", used), ("visits", used), ("signal", used), ("edge", edges)):
         state[f"know.factors.{name}"] = state[f"know.factors.{name}"][:size]
     state.pop("generator")
     return state

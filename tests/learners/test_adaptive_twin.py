@@ -107,7 +107,7 @@ def compare_factors(factors, cells, slow):
     close(factors.trust, common.trust, "trust", FACTORS)
     for pair, known in common.pairs.items():
         c = cells.index[common.number(pair)]
-        assert factors.count[c] == known.N
+        assert factors.visits[c] == known.N
         close(
             factors.gram[c] / (known.N + 1),
             known.gram[[0, 0, 0, 1, 1, 2], [0, 1, 2, 1, 2, 2]],

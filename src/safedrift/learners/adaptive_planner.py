@@ -2,12 +2,14 @@
 
     after every episode, for transitions, reward and each utility:
         filters that differ in how fast they believe the world moves predict what was seen;
-        the better a filter predicted, the more it weighs; one that is found wrong is corrected
+        the better a filter predicted, the more it weighs; one that is found wrong is corrected;
+        factors that all pairs have in common show how pairs move that were not visited
     as often as it pays:
         play the constrained optimum of the model that the heaviest filters have of the world,
         with small bonuses for what is uncertain, for thresholds corrected by what returns show
 
-`kernels.tabular.filters` has the filters and alarms, `kernels.tabular.filtered_model` the model and
+`kernels.tabular.filters` has the filters and alarms, `kernels.tabular.factors` what pairs have in
+common, `kernels.tabular.filtered_model` the model and
 its bonuses, `kernels.tabular.reserve` the thresholds, `kernels.tabular.planner` the loop;
 docs/adaptive.md explains them, where every constant comes from, and what each part is worth.
 Constants were chosen on the calibration family of `safedrift.experiments.evaluation`, but for two

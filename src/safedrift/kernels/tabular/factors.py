@@ -11,13 +11,14 @@ random, at one of several speeds (`WALKS`); loadings stay.
 Loadings are least squares: with f = (1, z), each pair keeps Γ = Σ f f' and each of its signals and
 successors Σ f x. With Λ = diag(λ_0, λ_1, λ_1) the prediction is ω·Σ f x, ω = (Γ + Λ)^-1 f: a
 weighted mean of what was seen, with weights for what the world is like today. 1/(f·ω) is the
-effective number of observations. Old observations count less and less, by 1 - 1/N with the N-th,
-because they were attributed to factors that were hardly known yet.
+effective number of observations n. At the N-th visit sums shrink to N/(N + 1) before it is added,
+because old observations were attributed to factors that were hardly known yet; what is stored is
+N + 1 times the sums, so that nothing needs to shrink.
 
 After an episode its signals and successors tell where z is: Gaussian observations of variance
-v (1 + f·ω) with slopes β_1, β_2, and the score of the probability that a successor had. A Kalman
-filter per speed takes them in; the better a speed predicted, the more it weighs. Then loadings
-learn with the new z, its variance included (the expectation step of EM).
+v (1 + 1/n) with slopes β_1, β_2, and the score of the probability (n p + α)/(n + S α) that a
+successor had. A Kalman filter per speed takes them in; the better a speed predicted, the more it
+weighs. Then loadings learn with the new z, its variance included (the expectation step of EM).
 
 A prior slope that differs from pair to pair breaks the symmetry between the factors.
 
@@ -61,7 +62,7 @@ class Factors(NamedTuple):
     spread: FloatArray  # (3,) variance, speeds included
     told: FloatArray  # (5,) information of this episode: 11, 12, 22, and times z
     gram: FloatArray  # (cap, 6) (N + 1) Γ of own cells: 00, 01, 02, 11, 12, 22
-    count: FloatArray  # (cap,) N
+    visits: FloatArray  # (cap,) N
     signal: FloatArray  # (cap, C, 3) (N + 1) Σ f x
     edge: FloatArray  # (edges, 3) the same of successors
     v: FloatArray  # (C,) mean squared error of predictions
@@ -87,7 +88,7 @@ def make_factors(cells, S, C):
         spread=np.array([1.0, 0.0, 1.0]),
         told=np.zeros(5),
         gram=np.zeros((len(cells.key), 6)),
-        count=np.zeros(len(cells.key)),
+        visits=np.zeros(len(cells.key)),
         signal=np.zeros((len(cells.key), C, 3)),
         edge=np.zeros((len(cells.edge_next), 3)),
         v=np.full(C, SPREAD),
@@ -103,7 +104,7 @@ def with_room_of(factors, cells):
     changed = {}
     for name, size in (
         ("gram", len(cells.key)),
-        ("count", len(cells.key)),
+        ("visits", len(cells.key)),
         ("signal", len(cells.key)),
         ("edge", len(cells.edge_next)),
     ):
@@ -120,7 +121,7 @@ def with_room_of(factors, cells):
 @jit_inline
 def inverse_of(factors, c, first, slope):
     """L and 1/D of (N + 1)(Γ + Λ) = L D L' of cell c: 10, 20, 21, and 1/D."""
-    gram, scale = factors.gram[c], factors.count[c] + 1.0
+    gram, scale = factors.gram[c], factors.visits[c] + 1.0
     first, slope = scale * first, scale * slope
     one = 1.0 / (gram[0] + first)
     a, b = gram[1] * one, gram[2] * one
@@ -146,7 +147,7 @@ def fewness(factors, c, inverse):
     z = factors.z
     omega = times(inverse, 1.0, z[0], z[1])
     few = omega[0] + omega[1] * z[0] + omega[2] * z[1]
-    return max((factors.count[c] + 1.0) * few, 1e-9)
+    return max((factors.visits[c] + 1.0) * few, 1e-9)
 
 
 @jit_inline
@@ -163,7 +164,7 @@ def loadings_of_signal(factors, c, pair, i, mean):
     first, slope = v / SPREAD, v / SLOPE
     inverse = inverse_of(factors, c, first, slope)
     one, two = prior_slopes(pair * 3 + i)
-    scale = factors.count[c] + 1.0
+    scale = factors.visits[c] + 1.0
     first, slope = scale * first, scale * slope
     beta = times(inverse, u[0] + first * mean, u[1] + slope * one, u[2] + slope * two)
     return beta, inverse
@@ -174,7 +175,7 @@ def loadings_of_edge(factors, c, e, pair, state, inverse):
     """Loadings of successor e of cell c."""
     u = factors.edge[e]
     one, two = prior_slopes(pair * 5 + state * 3 + 1)
-    p = MOVE_SLOPE * (factors.count[c] + 1.0) * u[0] / factors.gram[c, 0]
+    p = MOVE_SLOPE * (factors.visits[c] + 1.0) * u[0] / factors.gram[c, 0]
     return times(inverse, u[0], u[1] + p * one, u[2] + p * two)
 
 
@@ -260,7 +261,7 @@ def hear_signal(factors, c, pair, i, x, binary, mean):
         charge(factors, 1 + i, variance, 0.5)
     rate = max(1.0 / (factors.seen[0] + 1.0), 1e-3)
     factors.v[i] = max(factors.v[i] + (error * v / variance - factors.v[i]) * rate, FLOOR)
-    if factors.count[c] > 0.0:
+    if factors.visits[c] > 0.0:
         tell(factors, beta[1], beta[2], x - beta[0], 1.0 / own)
 
 
@@ -272,7 +273,7 @@ def hear_successor(factors, cells, c, pair, state, S):
     while e >= 0 and cells.edge_state[e] != state:
         e = cells.edge_next[e]
     p, one, two, n = 0.0, 0.0, 0.0, 0.0
-    if factors.count[c] > 0.0:
+    if factors.visits[c] > 0.0:
         inverse = inverse_of(factors, c, MOVE_FIRST, MOVE_SLOPE)
         n = 1.0 / fewness(factors, c, inverse)
         if e >= 0:
@@ -322,8 +323,8 @@ def load(factors, c, h, signals):
     """Let loadings of signals of cell c learn from step h of the episode (`signals` (C, H))."""
     z, spread, gram = factors.z, factors.spread, factors.gram[c]
     factors.seen[0] += 1.0
-    factors.count[c] += 1.0
-    weight = factors.count[c] + 1.0
+    factors.visits[c] += 1.0
+    weight = factors.visits[c] + 1.0
     gram[0] += weight
     gram[1] += weight * z[0]
     gram[2] += weight * z[1]
@@ -340,7 +341,7 @@ def load(factors, c, h, signals):
 @jit_part
 def load_successor(factors, cells, c, state):
     """The same for successors, after `load`."""
-    e, weight = cells.head[c], factors.count[c] + 1.0
+    e, weight = cells.head[c], factors.visits[c] + 1.0
     while cells.edge_state[e] != state:
         e = cells.edge_next[e]
     u = factors.edge[e]

@@ -406,7 +406,7 @@ def blend_factors(know, c, first, end, scale, spread, model):
     inverse = inverse_of(factors, c, MOVE_FIRST, MOVE_SLOPE)
     omega = times(inverse, 1.0, z[0], z[1])
     total, pair = 0.0, know.own.key[c]
-    slope = MOVE_SLOPE * (factors.count[c] + 1.0) / factors.gram[c, 0]
+    slope = MOVE_SLOPE * (factors.visits[c] + 1.0) / factors.gram[c, 0]
     for entry in range(first, end):
         e = model.edge[entry]
         if e >= 0:
