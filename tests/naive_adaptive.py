@@ -15,6 +15,9 @@ import numpy as np
 from scipy.optimize import linprog
 
 SHARE, SPREAD, MOST, BURST = 1e-4, 0.1, 30.0, 50
+TRUST, SLOPE, MOVE_SLOPE, BREAK = 0.02, 0.05, 20.0, 0.1  # of common factors
+LEAST_V, UNSURE, MOST_TRUST = 1e-5, 1e-3, 0.9
+SPEEDS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 
 
 def faster(rates, k, j):
@@ -52,6 +55,7 @@ class Filters:
         self.events, self.open = [], {}
         self.alarms = np.zeros((2 + K, max(map(len, rates))), int)
         self.switched = 0  # signals found continuous in mid-episode
+        self.common = Common(S, A, K, SPEEDS)
         self.rounded = []  # (i, k): filters whose n came from a J that is but rounding
 
     def _new_experts(self, kind, v):
@@ -88,9 +92,10 @@ class Filters:
     def learn(self, states, actions, signals, heaviest):
         """Learn from states and actions (H,), signals (1+K, H); whether planning is concerned.
 
-        `heaviest` has the pooling strength l of the heaviest expert, quantity by quantity.
+        `heaviest` has the number of the heaviest expert (k, l), quantity by quantity.
         """
-        self.rounded = []
+        self.rounded, visited = [], []
+        self.common.walk()
         for h in range(self.H):
             s, a = int(states[h]), int(actions[h])
             own, pooled = self._pair(self.own, (h, s, a)), self._pair(self.pooled, (s, a))
@@ -98,31 +103,38 @@ class Filters:
                 pair.weight = self.aged(pair.weight, 1, self.m - pair.last)
                 pair.last = self.m
             self.seen += 1
+            visited.append((h, s, a))
             for i in range(self.C):
-                self._see_signal(own, pooled, i, float(signals[i][h]))
+                self._see_signal(own, pooled, i, float(signals[i][h]), (h, s, a))
             if h + 1 < self.H:
                 for pair in (own, pooled):
                     old, pair.n = pair.n, self.aged(pair.n, 0, self.m - pair.last_move)
                     for count in pair.count.values():
                         count *= np.where(old > 0, pair.n / np.where(old > 0, old, 1), 1)
                     pair.last_move = self.m
+                self.common.hear_successor((h, s, a), int(states[h + 1]))
                 self._see_successor(own, pooled, int(states[h + 1]))
+        self.common.learn(visited, states, np.asarray(signals))
         concerned = False
         for quantity, experts in enumerate(self.experts):
             if quantity > 0 or self.H > 1:
-                pool = heaviest[quantity]
-                assert experts.weight[:, pool].max() >= (1 - 1e-9) * experts.weight.max()
+                best = heaviest[quantity]
+                pool = best % len(self.omega)
+                assert experts.weight.flat[best] >= (1 - 1e-9) * experts.weight.max()
+                self.common.weigh(quantity, experts.loss.flat[best])
                 self._settle(experts, self.rates[quantity > 0], pool, self.H - (quantity == 0))
                 concerned |= self._answer_alarms(quantity)
         self.m += 1
         return concerned
 
-    def _see_signal(self, own, pooled, i, x):
+    def _see_signal(self, own, pooled, i, x, place):
         experts = self.experts[1 + i]
         if self.binary[i] and x not in (0.0, 1.0):
             self.binary[i] = False
             self.switched += 1
             experts.loss[:] = 0
+            self.common.loss[1 + i] = 0
+        self.common.hear_signal(place, i, x, self.binary[i], self.mean[i])
         experts.seen += 1
         a, b = self.shares(own.weight[i], pooled.weight[i])
         total = a + b
@@ -250,6 +262,155 @@ def correct_signal(pair, i, k, j, since, J):
         pair.weight[i, k], pair.mean[i, k] = pair.weight[i, j], pair.mean[i, j]
     else:
         pair.weight[i, k] /= (1 + np.sqrt(J * pair.weight[i, k])) ** 2
+
+
+# ---------------------------------------------------------------- common factors
+
+
+class Common:
+    """Two factors that all pairs have in common, with matrices, and loadings of each pair.
+
+    Parameters
+    ----------
+    speeds : variance of a factor per episode
+    """
+
+    def __init__(self, S, A, K, speeds):
+        self.S, self.A, self.speeds = S, A, speeds
+        self.at = [(np.zeros(2), np.eye(2)) for _ in speeds]
+        self.weight = np.full(len(speeds), 1 / len(speeds))
+        self.pairs = {}
+        self.v, self.alpha, self.seen = np.full(1 + K, SPREAD), 0.5 / S, 0
+        self.trust = np.full(2 + K, TRUST)
+
+    def moments(self):
+        """Mean and variance of the factors, speeds included."""
+        z = sum(w * mean for w, (mean, _) in zip(self.weight, self.at, strict=True))
+        spread = sum(
+            w * (variance + np.outer(mean - z, mean - z))
+            for w, (mean, variance) in zip(self.weight, self.at, strict=True)
+        )
+        return z, spread
+
+    def number(self, pair):
+        h, s, a = pair
+        return (h * self.S + s) * self.A + a
+
+    def walk(self):
+        """Go into the next episode."""
+        self.at = [
+            (mean, (1 - speed) * variance + speed * np.eye(2))
+            for speed, (mean, variance) in zip(self.speeds, self.at, strict=True)
+        ]
+        self.information, self.pull = np.zeros((2, 2)), np.zeros(2)
+        self.loss = np.zeros(len(self.trust))
+
+    def of(self, pair):
+        """What is known of a pair: nothing at first."""
+        return self.pairs.get(
+            pair,
+            Record(N=0, gram=np.zeros((3, 3)), signal=np.zeros((len(self.v), 3)), after={}),
+        )
+
+    def signal(self, pair, i, mean):
+        """Loadings of a signal, its guess, its noise and 1/n."""
+        known, v = self.of(pair), max(self.v[i], LEAST_V)
+        ridge = v * np.diag([1 / SPREAD, 1 / SLOPE, 1 / SLOPE])
+        inverse = np.linalg.inv(known.gram + ridge)
+        prior = np.append(mean, slopes(self.number(pair) * 3 + i))
+        beta = inverse @ (known.signal[i] + ridge @ prior)
+        f = np.append(1.0, self.moments()[0])
+        return beta, np.clip(beta @ f, 0, 1), v, f @ inverse @ f
+
+    def successor(self, pair, state):
+        """Loadings of a successor, its share, and n."""
+        known = self.of(pair)
+        inverse = np.linalg.inv(known.gram + np.diag([0.01, MOVE_SLOPE, MOVE_SLOPE]))
+        f = np.append(1.0, self.moments()[0])
+        n = 1 / (f @ inverse @ f)
+        if state not in known.after:
+            return np.zeros(3), 0.0, n
+        total = known.after[state]
+        prior = slopes(self.number(pair) * 5 + state * 3 + 1)
+        lean = np.append(0.0, MOVE_SLOPE * prior * total[0] / known.gram[0, 0])
+        beta = inverse @ (total + lean)
+        return beta, float(beta @ f), n
+
+    def hear_signal(self, pair, i, x, binary, mean):
+        beta, guess, v, few = self.signal(pair, i, mean)
+        _, spread = self.moments()
+        variance = v * (1 + few) + beta[1:] @ spread @ beta[1:]
+        if binary:
+            one = (guess + 0.5 * few) / (1 + few)
+            self.loss[1 + i] -= np.log(one if x == 1 else 1 - one)
+        else:
+            self.loss[1 + i] += 0.5 * (x - guess) ** 2 / variance + 0.5 * np.log(variance)
+        rate = max(1 / (self.seen + 1), 1e-3)
+        self.v[i] += rate * ((x - guess) ** 2 * v / variance - self.v[i])
+        self.v[i] = max(self.v[i], 1e-6)
+        if self.of(pair).N > 0:
+            self._tell(beta[1:], x - beta[0], v * (1 + few))
+
+    def hear_successor(self, pair, state):
+        z, known = self.moments()[0], self.of(pair)
+        beta, p, n = self.successor(pair, state) if known.N > 0 else (np.zeros(3), 0.0, 0.0)
+        p = np.clip(p, 0, 1)
+        top, bottom = n * p + self.alpha, n + self.S * self.alpha
+        self.loss[0] -= np.log(top / bottom)
+        if state in known.after:
+            score = n * beta[1:] / top
+            self._tell(score, 1 + score @ z, 1.0)
+        step = 0.5 / np.sqrt(1 + 0.02 * self.seen) * self.alpha * (1 / top - self.S / bottom)
+        self.alpha = np.clip(self.alpha * (1 + step), 0.05 / self.S, 2.0)
+
+    def _tell(self, slope, x, variance):
+        self.information = self.information + np.outer(slope, slope) / variance
+        self.pull = self.pull + slope * x / variance
+
+    def learn(self, pairs, states, signals):
+        """Take in the episode that was heard: where factors are, then loadings."""
+        evidence, after = [], []
+        for mean, variance in self.at:
+            before = np.linalg.inv(variance)
+            new = np.linalg.inv(before + self.information)
+            z = new @ (before @ mean + self.pull)
+            quadratic = z @ (before + self.information) @ z - mean @ before @ mean
+            evidence.append(
+                0.5 * quadratic + 0.5 * np.log(np.linalg.det(new) / np.linalg.det(variance))
+            )
+            after.append((z, new))
+        self.at = after
+        evidence = np.array(evidence)
+        likely = self.weight * np.exp(np.maximum(evidence - evidence.max(), -MOST))
+        self.weight = (1 - SHARE) * likely / likely.sum() + SHARE / len(likely)
+        z, spread = self.moments()
+        f = np.append(1.0, z)
+        second = np.outer(f, f)
+        second[1:, 1:] += spread + UNSURE * np.eye(2)
+        for h, pair in enumerate(pairs):
+            known = self.pairs.setdefault(pair, self.of(pair))
+            self.seen += 1
+            known.N += 1
+            keep = 1 - 1 / (known.N + 1)
+            known.gram = keep * known.gram + second
+            known.signal = keep * known.signal + np.outer(signals[:, h], f)
+            if h + 1 < len(pairs):
+                state = int(states[h + 1])
+                known.after.setdefault(state, np.zeros(3))
+                for other in known.after:
+                    known.after[other] = keep * known.after[other] + f * (other == state)
+
+    def weigh(self, quantity, other):
+        """Trust in factors, after another prediction paid `other`."""
+        lead = np.clip(other - self.loss[quantity], -MOST, MOST)
+        one, two = self.trust[quantity] * np.exp(lead), 1 - self.trust[quantity]
+        self.trust[quantity] = (1 - SHARE) * one / (one + two) + SHARE / 2
+
+
+def slopes(number):
+    """Slopes before anything is known, other ones for every signal and successor."""
+    number = number * 0x9E3779B1 // 256
+    return BREAK * (np.array([number % 16, number // 16 % 16]) / 8 - 1)
 
 
 # ---------------------------------------------------------------- returns against promises
@@ -391,7 +552,28 @@ def successors(filters, chosen, h, s, a):
                     row[state] += weight * part / (a_own + b) * count[k] / pair.n[k]
     if not known:
         return np.eye(filters.S)[s], 0.0
-    return row / row.sum(), 1 / inverse
+    return blended_row(filters, row / row.sum(), inverse, (h, s, a))
+
+
+def blended_row(filters, row, inverse, pair):
+    """The same with common factors, where they are trusted: distribution, observations."""
+    common = filters.common
+    if common.of(pair).N == 0 or common.trust[0] <= 0.05:
+        return row, 1 / inverse
+    found = [common.successor(pair, state) for state in range(filters.S)]
+    guess = np.array([max(p, 0.0) for _, p, _ in found])
+    share = 0.0
+    few = 1 / found[0][2]
+    if guess.sum() > 0:
+        share = share_of_factors(common.trust[0], few, inverse)
+        row = (1 - share) * row + share * guess / guess.sum()
+    return row, 1 / ((1 - share) * inverse + share * few)
+
+
+def share_of_factors(trust, own, others):
+    """Precisions, times odds of at most `MOST_TRUST`."""
+    trust = min(trust, MOST_TRUST)
+    return trust / own / (trust / own + (1 - trust) / others)
 
 
 def value_variances(P, n, values):
@@ -456,7 +638,21 @@ def estimate(filters, chosen, i, pair):
     guesses, variances, weights = map(np.array, (guesses, variances, weights))
     mean = weights @ guesses
     between = weights @ (guesses - mean) ** 2
-    return mean, min(weights @ variances + between, SPREAD)
+    return blended(filters, i, pair, mean, min(weights @ variances + between, SPREAD))
+
+
+def blended(filters, i, pair, mean, variance):
+    """Mean and variance of signal i with common factors, where they are trusted."""
+    common = filters.common
+    if pair not in filters.own or common.trust[1 + i] <= 0.05:
+        return mean, variance
+    beta, guess, v, few = common.signal(pair, i, filters.mean[i])
+    own = min(v * few + beta[1:] @ common.moments()[1] @ beta[1:], SPREAD)
+    share = share_of_factors(common.trust[1 + i], own, variance)
+    both = (1 - share) * mean + share * guess
+    within = (1 - share) * variance + share * own
+    between = (1 - share) * (mean - both) ** 2 + share * (guess - both) ** 2
+    return both, min(within + between, SPREAD)
 
 
 # ---------------------------------------------------------------- plans

@@ -80,6 +80,9 @@ def _contents(learner):
             state[f"{cells}.{name}"] = state[f"{cells}.{name}"][:used]
         for name in ("edge_next", "edge_state", "edge_count"):
             state[f"{cells}.{name}"] = state[f"{cells}.{name}"][:edges]
+    used, edges = state["know.own.used"]
+    for name, size in (("gram", used), ("visits", used), ("signal", used), ("edge", edges)):
+        state[f"know.factors.{name}"] = state[f"know.factors.{name}"][:size]
     state.pop("generator")
     return state
 
@@ -339,13 +342,14 @@ def test_dense_policy():
 def test_planning_takes_no_more_than_its_credit():
     """Exact signals of a world that moves fast raise alarms all the time: 500 plans, then few.
 
-    From one first state, pairs have (1 + 3 * 12) * 3 * 12 successors, and as many pooled ones: some
-    60 * 5/2664 plans per episode.
+    From one first state, pairs have (1 + 3 * 12) * 3 * 12 successors, and sometimes as many pooled
+    ones: at most some 60 * 5/1332 plans per episode.
     """
     sizes = {"states": 12, "actions": 3, "horizon": 5, "gamma": 0.3}
     world = sd.problems.make("random", 3000, 7, drift="periodic", period=200, **sizes)
     run = sd.simulate(world, sd.learners.make("adaptive-planner", world))
     planned = run.trace["replanned"]
-    assert planned[1:501].mean() > 0.8
-    assert 0.08 < planned[2000:].mean() < 0.35
+    assert planned[1:501].mean() > 0.5
+    assert planned.sum() <= 500 + 0.24 * planned.size
+    assert planned[2000:].mean() > 0.08
     assert np.diff(np.flatnonzero(planned)).max() <= 25

@@ -29,6 +29,9 @@ def bonuses_of(options):
     )  # fmt: skip
 
 
+FACTORS = 1e-6  # Γ of exact signals is nearly singular
+
+
 def close(found, expected, what, tolerance=1e-10):
     np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance, err_msg=what)
 
@@ -88,7 +91,35 @@ def compare_knowledge(memory, slow):
         compare_experts(found, expected, f"quantity {i}")
     assert list(know.binary) == slow.binary
     close(know.mean, slow.mean, "mean of all")
+    compare_factors(know.factors, know.own, slow)
     np.testing.assert_array_equal(memory.clock.alarms, slow.alarms)
+
+
+def compare_factors(factors, cells, slow):
+    """Common factors, loadings and trust."""
+    common = slow.common
+    for w, (mean, variance) in enumerate(common.at):
+        close(factors.mean[w], mean, "factors", FACTORS)
+        close(factors.variance[w], variance[[0, 0, 1], [0, 1, 1]], "variance", FACTORS)
+    close(factors.weight, common.weight, "weights of speeds", FACTORS)
+    close(factors.v, common.v, "v of factors", FACTORS)
+    close(factors.alpha, common.alpha, "α of factors", FACTORS)
+    close(factors.trust, common.trust, "trust", FACTORS)
+    for pair, known in common.pairs.items():
+        c = cells.index[common.number(pair)]
+        assert factors.visits[c] == known.N
+        close(
+            factors.gram[c] / (known.N + 1),
+            known.gram[[0, 0, 0, 1, 1, 2], [0, 1, 2, 1, 2, 2]],
+            "Γ",
+            FACTORS,
+        )
+        close(factors.signal[c] / (known.N + 1), known.signal, "sums of signals", FACTORS)
+        edge = cells.head[c]
+        while edge >= 0:
+            wanted = known.after[int(cells.edge_state[edge])]
+            close(factors.edge[edge] / (known.N + 1), wanted, "sums of successors", FACTORS)
+            edge = cells.edge_next[edge]
 
 
 def compare_events(events, slow):
@@ -243,7 +274,7 @@ def twin_of(world, options):
 def learn_both(learner, slow, episode, signals):
     """Let both learn from the episode in progress; whether planning is concerned."""
     know = learner.algorithm.memory.know
-    heaviest = [int(e.weight.argmax()) % len(POOLING) for e in all_experts(know)]
+    heaviest = [int(e.weight.argmax()) for e in all_experts(know)]
     learner.end_episode(episode)
     wrong = slow.learn(episode.states, episode.actions, signals, heaviest)
     assert learner.trace()["alarm"] == wrong

@@ -2,12 +2,14 @@
 
     after every episode, for transitions, reward and each utility:
         filters that differ in how fast they believe the world moves predict what was seen;
-        the better a filter predicted, the more it weighs; one that is found wrong is corrected
+        the better a filter predicted, the more it weighs; one that is found wrong is corrected;
+        factors that all pairs have in common show how pairs move that were not visited
     as often as it pays:
         play the constrained optimum of the model that the heaviest filters have of the world,
         with small bonuses for what is uncertain, for thresholds corrected by what returns show
 
-`kernels.tabular.filters` has the filters and alarms, `kernels.tabular.filtered_model` the model and
+`kernels.tabular.filters` has the filters and alarms, `kernels.tabular.factors` what pairs have in
+common, `kernels.tabular.filtered_model` the model and
 its bonuses, `kernels.tabular.reserve` the thresholds, `kernels.tabular.planner` the loop;
 docs/adaptive.md explains them, where every constant comes from, and what each part is worth.
 Constants were chosen on the calibration family of `safedrift.experiments.evaluation`, but for two
@@ -28,6 +30,7 @@ from safedrift.kernels import exact
 from safedrift.kernels.planning import columns
 from safedrift.kernels.records import ChunkInput, ChunkOutput, make_episode_buffer
 from safedrift.kernels.tabular import events, planner
+from safedrift.kernels.tabular.factors import make_factors, with_room_of
 from safedrift.kernels.tabular.filtered_model import CHOSEN, Bonuses, Knowledge, Model, Plan
 from safedrift.kernels.tabular.filters import (
     Grid,
@@ -160,7 +163,9 @@ class AdaptivePlanner:
         more, know = episodes * self.setup.sizes.H, self.memory.know
         own, pooled = with_room(know.own, more), with_room(know.pooled, more)
         if own is not know.own or pooled is not know.pooled:
-            self.memory = self.memory._replace(know=know._replace(own=own, pooled=pooled))
+            factors = with_room_of(know.factors, own)
+            know = know._replace(own=own, pooled=pooled, factors=factors)
+            self.memory = self.memory._replace(know=know)
 
     def _width_and_entries(self) -> tuple[int, int]:
         """States per step and successors that the next plan needs."""
@@ -281,11 +286,13 @@ def _comparisons(grid: Grid) -> int:
 
 def _make_memory(H: int, S: int, A: int, K: int, numbers: Settings) -> Memory:
     C, kP, kS, ll = 1 + K, len(numbers.moves.kappa), len(numbers.signals.kappa), len(POOLING)
+    own = make_cells(H * S * A, C, kP, kS)
     know = Knowledge(
-        own=make_cells(H * S * A, C, kP, kS),
+        own=own,
         pooled=make_cells(S * A, C, kP, kS),
         moves=make_experts(kP, ll, 0.5 / S),
         signals=make_several_experts(C, kS, ll, 0.1),
+        factors=make_factors(own, S, C),
         binary=np.ones(C, bool),
         mean=np.zeros(C),
         seen=np.zeros(1),

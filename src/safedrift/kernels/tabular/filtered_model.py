@@ -9,6 +9,11 @@ visits, u the variance of a mean, V_r and V_g values of the last plan and μ its
            + c_h (H - h - 1)/N²
     g̃ = min(1, ĝ + c_g √(u_g + Var(V_g)/n))
 
+Where common factors (`kernels.tabular.factors`) predict well, they are averaged with the filters,
+with shares that are inverse to the variances in the pair, times the trust in factors (at most
+`MOST_TRUST`): what was visited today is known from the visit, all others from what they have in
+common with it.
+
 Variances of values are taken under P̂ mixed with half an observation of the average over the known
 actions of the same state: what was seen twice need not be certain.
 """
@@ -21,6 +26,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from safedrift.kernels.elementary import log_of
+from safedrift.kernels.tabular.factors import (
+    LEAST_V,
+    MOST_TRUST,
+    MOVE_FIRST,
+    MOVE_SLOPE,
+    Factors,
+    fewness,
+    inverse_of,
+    loadings_of_signal,
+    prior_slopes,
+    times,
+    variance_along,
+)
 from safedrift.kernels.tabular.filters import SPREAD, Cells, Experts, blend, experts_of, growth_of
 from safedrift.kernels.types import FloatArray, IndexArray, jit_inline, jit_part
 
@@ -62,6 +80,7 @@ class Knowledge(NamedTuple):
     pooled: Cells  # of (s, a), all steps together
     moves: Experts
     signals: Experts  # of 1+K quantities: reward, utilities
+    factors: Factors  # of drift that pairs have in common
     binary: NDArray[np.bool_]  # (1+K,) only 0 and 1 seen so far
     mean: FloatArray  # (1+K,) of all observations, old ones forgotten slowly
     seen: FloatArray  # (1,) observations in `mean`
@@ -322,6 +341,10 @@ def write_row(know, plan, grid, pools, h, i, s, a, model):
         model.p,
     )
     scale = 1.0 / total
+    if c >= 0 and know.factors.trust[0] > WEIGHT:
+        few, trust = blend_factors(know, c, first, end, scale, spread, model)
+        spread += trust * (few - spread)
+        scale = 1.0
     for x in range(1 + plan.mu.size):
         model.row[a, 2 * x], model.row[a, 2 * x + 1] = moments(
             first, end, model.states, plan.reach[h + 1], plan.values[x, h + 1], scale, model.p
@@ -374,6 +397,43 @@ def moments(first, end, states, reach, V, scale, p):
 
 
 @jit_inline
+def blend_factors(know, c, first, end, scale, spread, model):
+    """Average entries of p, times `scale`, with what factors say; returns their 1/n and share.
+
+    `spread` is 1/n of the entries.
+    """
+    factors, z = know.factors, know.factors.z
+    inverse = inverse_of(factors, c, MOVE_FIRST, MOVE_SLOPE)
+    omega = times(inverse, 1.0, z[0], z[1])
+    total, pair = 0.0, know.own.key[c]
+    slope = MOVE_SLOPE * (factors.visits[c] + 1.0) / factors.gram[c, 0]
+    for entry in range(first, end):
+        e = model.edge[entry]
+        if e >= 0:
+            total += max(share_of(factors.edge[e], omega, pair, know.own.edge_state[e], slope), 0.0)
+    few = fewness(factors, c, inverse)
+    trust = share_of_factors(factors.trust[0], few, spread)
+    rest = (1.0 - trust) * scale
+    if total <= 0.0:
+        trust, rest, total = 0.0, scale, 1.0
+    for entry in range(first, end):
+        e = model.edge[entry]
+        share = 0.0
+        if e >= 0:
+            share = share_of(factors.edge[e], omega, pair, know.own.edge_state[e], slope)
+        model.p[entry] = rest * model.p[entry] + trust / total * max(share, 0.0)
+    return few, trust
+
+
+@jit_inline
+def share_of(u, omega, pair, state, slope):
+    """What factors give a successor with sums u = Σ f x."""
+    one, two = prior_slopes(pair * 5 + state * 3 + 1)
+    p = slope * u[0]
+    return omega[0] * u[0] + omega[1] * (u[1] + p * one) + omega[2] * (u[2] + p * two)
+
+
+@jit_inline
 def share_out(know, grid, c, q, model):
     """Write what a count of each chosen expert is worth; returns the mean of 1/n, or 0.
 
@@ -412,6 +472,8 @@ def write_signals(know, plan, grid, bonuses, growth, h, i, s, model):
         c, q = know.own.index[(h * S + s) * A + a], know.pooled.index[s * A + a]
         for g in range(C):
             mean, u = estimate_signal(know, grid, g, c, q, model.chosen[1 + g])
+            if c >= 0 and know.factors.trust[1 + g] > WEIGHT:
+                mean, u = with_factors(know, c, g, mean, u)
             model.means[g, h, i, a] = mean
             model.signals[g, h, i, a] = u
         if c < 0 and q < 0:
@@ -472,6 +534,29 @@ def estimate_signal(know, grid, g, c, q, chosen):
         square += weight * guess * guess
         u += weight * min(v / (total + prior), SPREAD)
     return mean, min(u + max(square - mean * mean, 0.0), SPREAD)
+
+
+@jit_inline
+def with_factors(know, c, g, mean, u):
+    """Mean and variance of signal g in cell c, averaged over filters (`mean`, u) and factors."""
+    factors, z = know.factors, know.factors.z
+    beta, inverse = loadings_of_signal(factors, c, know.own.key[c], g, know.mean[g])
+    few = fewness(factors, c, inverse)
+    guess = min(max(beta[0] + beta[1] * z[0] + beta[2] * z[1], 0.0), 1.0)
+    own = min(
+        max(factors.v[g], LEAST_V) * few + variance_along(factors.spread, beta[1], beta[2]), SPREAD
+    )
+    share, gap = share_of_factors(factors.trust[1 + g], own, u), guess - mean
+    both = (1.0 - share) * u + share * own + share * (1.0 - share) * gap * gap
+    return mean + share * gap, min(both, SPREAD)
+
+
+@jit_inline
+def share_of_factors(trust, own, others):
+    """Share of factors in an average with filters, where both have these variances."""
+    odds = min(trust, MOST_TRUST)
+    one, two = odds * others, (1.0 - odds) * own
+    return one / max(one + two, 1e-300)
 
 
 @jit_inline

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from safedrift.kernels import exact
 from safedrift.kernels.planning import columns
 from safedrift.kernels.stepping import first_state, next_state, observe
-from safedrift.kernels.tabular import events
+from safedrift.kernels.tabular import events, factors
 from safedrift.kernels.tabular.filtered_model import (
     Bonuses,
     Knowledge,
@@ -206,6 +206,7 @@ def learn(states, actions, signals, settings, memory):
     H, C = states.size, signals.shape[0]
     S, A = plan.policy.shape[1], plan.policy.shape[2]
     m = know.episode[0]
+    factors.predict(know.factors)
     for h in range(H):
         pair = states[h] * A + actions[h]
         c, p = cell_of(know.own, h * S * A + pair, m), cell_of(know.pooled, pair, m)
@@ -218,20 +219,27 @@ def learn(states, actions, signals, settings, memory):
             if know.binary[i] and x != 0.0 and x != 1.0:
                 know.binary[i] = False
                 forget_losses(experts_of(know.signals, i))
-            experts = experts_of(know.signals, i)
+                know.factors.charged[1 + i, 0], know.factors.charged[1 + i, 1] = 0.0, 1.0
+            experts, key = experts_of(know.signals, i), h * S * A + pair
+            factors.hear_signal(know.factors, c, key, i, x, know.binary[i], know.mean[i])
             see_signal(know.own, know.pooled, c, p, i, x, know.binary[i], experts, settings.signals)
             know.mean[i] += (x - know.mean[i]) * rate
         if h + 1 < H:
             age_transitions(know.own, c, m, settings.moves)
             age_transitions(know.pooled, p, m, settings.moves)
+            factors.hear_successor(know.factors, know.own, c, h * S * A + pair, states[h + 1], S)
             see_successor(know.own, know.pooled, c, p, states[h + 1], S, know.moves, settings.moves)
+    learn_factors(states, actions, signals, know, A)
     wrong = False
     if H > 1:
+        factors.weigh(know.factors, know.moves, 0, -1.0)
         settle(know.moves, settings.moves, -1.0, H - 1.0, m)
         wrong |= answer_alarms_of_moves(memory, settings.limits[0], m)
     for i in range(C):
         experts = experts_of(know.signals, i)
-        settle(experts, settings.signals, -1.0 if know.binary[i] else 0.5, float(H), m)
+        sign = -1.0 if know.binary[i] else 0.5
+        factors.weigh(know.factors, experts, 1 + i, sign)
+        settle(experts, settings.signals, sign, float(H), m)
         wrong |= answer_alarms_of_signals(memory, settings.limits[1], i, m)
     know.episode[0] = m + 1
     if plan.local[0, states[0]] >= 0:
@@ -241,6 +249,18 @@ def learn(states, actions, signals, settings, memory):
     if wrong:
         clock.next_plan[0] = m + 1
     return wrong
+
+
+@jit_inline
+def learn_factors(states, actions, signals, know, A):
+    """Let factors and their loadings learn from the episode that they predicted."""
+    factors.locate(know.factors)
+    H, S = states.size, know.own.index.size // (states.size * A)
+    for h in range(H):
+        c = know.own.index[(h * S + states[h]) * A + actions[h]]
+        factors.load(know.factors, c, h, signals)
+        if h + 1 < H:
+            factors.load_successor(know.factors, know.own, c, states[h + 1])
 
 
 @jit_part
