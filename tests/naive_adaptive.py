@@ -6,7 +6,7 @@ dense arrays, `optimum` solves it as a linear program, `evaluation` gives values
 
 As long as every pair (s, a) was seen at one step only, an expert that pools everything predicts
 what the one that pools nothing does: weights are equal, and rounding says which is the heaviest.
-So `learn` and `model_of` are told how such ties were broken, and check that they were ties.
+So `model_of` is told how such ties were broken, and checks that they were ties.
 """
 
 from types import SimpleNamespace as Record
@@ -40,9 +40,9 @@ class Filters:
     def __init__(self, H, S, A, K, rates, pooling, false_alarm_rate):
         self.H, self.S, self.A, self.C = H, S, A, 1 + K
         self.rates, self.omega = rates, np.array(pooling)
-        self.limits = [
-            limit_of(rates[0], 1, false_alarm_rate),
-            limit_of(rates[1], 1 + K, false_alarm_rate),
+        self.limits = [  # twice as many comparisons: of own pairs, and of pooled ones
+            limit_of(rates[0], 2, false_alarm_rate),
+            limit_of(rates[1], 2 * (1 + K), false_alarm_rate),
         ]
         self.own, self.pooled = {}, {}  # (h, s, a) and (s, a) -> what is known of it
         self.experts = [self._new_experts(0, 0.5 / S)]
@@ -57,10 +57,16 @@ class Filters:
     def _new_experts(self, kind, v):
         k = len(self.rates[kind])
         both = (k, len(self.omega))
+        evidence = [
+            Record(
+                C=np.zeros((k, k)), since=np.zeros((k, k), int),
+                excess=np.zeros((k, k)), observations=np.zeros((k, k)),
+            )
+            for _ in range(2)  # of own pairs, and of pooled ones
+        ]  # fmt: skip
         return Record(
-            weight=np.full(both, 1 / np.prod(both)), v=np.full(both, v), seen=0, C=np.zeros((k, k)),
-            since=np.zeros((k, k), int), excess=np.zeros((k, k)), observations=np.zeros((k, k)),
-            loss=np.zeros(both), square=np.zeros(both),
+            weight=np.full(both, 1 / np.prod(both)), v=np.full(both, v), seen=0,
+            evidence=evidence, loss=np.zeros(both), square=np.zeros(both),
         )  # fmt: skip
 
     def _pair(self, pairs, key):
@@ -85,11 +91,8 @@ class Filters:
 
     # ------------------------------------------------------------ an episode
 
-    def learn(self, states, actions, signals, heaviest):
-        """Learn from states and actions (H,), signals (1+K, H); whether planning is concerned.
-
-        `heaviest` has the pooling strength l of the heaviest expert, quantity by quantity.
-        """
+    def learn(self, states, actions, signals):
+        """Learn from states and actions (H,), signals (1+K, H); whether planning is concerned."""
         self.rounded = []
         for h in range(self.H):
             s, a = int(states[h]), int(actions[h])
@@ -110,9 +113,7 @@ class Filters:
         concerned = False
         for quantity, experts in enumerate(self.experts):
             if quantity > 0 or self.H > 1:
-                pool = heaviest[quantity]
-                assert experts.weight[:, pool].max() >= (1 - 1e-9) * experts.weight.max()
-                self._settle(experts, self.rates[quantity > 0], pool, self.H - (quantity == 0))
+                self._settle(experts, self.rates[quantity > 0], self.H - (quantity == 0))
                 concerned |= self._answer_alarms(quantity)
         self.m += 1
         return concerned
@@ -167,52 +168,59 @@ class Filters:
 
     # ------------------------------------------------------------ after an episode
 
-    def _settle(self, experts, rates, pool, observations):
+    def _settle(self, experts, rates, observations):
+        for pool, sums in zip((0, -1), experts.evidence, strict=True):
+            loss = np.minimum(experts.loss[:, pool] - experts.loss[:, pool].min(), MOST)
+            for k in range(len(rates)):
+                for j in range(k + 1, len(rates)):
+                    if not faster(rates, k, j):
+                        continue
+                    sums.C[k, j] = max(0.0, sums.C[k, j] + loss[k] - loss[j])
+                    if sums.C[k, j] > 0:
+                        sums.excess[k, j] += experts.square[k, pool] - experts.square[j, pool]
+                        sums.observations[k, j] += observations
+                    else:
+                        sums.excess[k, j] = sums.observations[k, j] = 0
+                        sums.since[k, j] = self.m + 1
         loss = np.minimum(experts.loss - experts.loss.min(), MOST)
-        for k in range(len(rates)):
-            for j in range(k + 1, len(rates)):
-                if not faster(rates, k, j):
-                    continue
-                experts.C[k, j] = max(0.0, experts.C[k, j] + loss[k, pool] - loss[j, pool])
-                if experts.C[k, j] > 0:
-                    experts.excess[k, j] += experts.square[k, pool] - experts.square[j, pool]
-                    experts.observations[k, j] += observations
-                else:
-                    experts.excess[k, j] = experts.observations[k, j] = 0
-                    experts.since[k, j] = self.m + 1
         weight = experts.weight * np.exp(-loss)
         experts.weight = (1 - SHARE) * weight / weight.sum() + SHARE / weight.size
         experts.loss, experts.square = np.zeros_like(loss), np.zeros_like(loss)
 
     def _answer_alarms(self, quantity):
+        """Own evidence corrects own pairs, pooled evidence pooled ones."""
         experts, concerned = self.experts[quantity], False
-        for k in range(len(experts.C)):
-            j = int(np.argmax(experts.C[k]))
-            if experts.C[k, j] <= self.limits[quantity > 0]:
-                continue
-            since = experts.since[k, j]
-            J = max(experts.excess[k, j] / max(experts.observations[k, j], 1), 0.0)
-            pool = int(np.argmax(experts.weight)) % experts.weight.shape[1]
-            J *= 2.0 if quantity == 0 else 1 / experts.v[j, pool]
-            if quantity > 0 and J < 1e-9:
-                self.rounded.append((quantity - 1, k))
-            experts.weight[k] = np.maximum(experts.weight[k], experts.weight[j])
-            experts.C[k, k + 1 :] = 0
-            experts.excess[k, k + 1 :] = experts.observations[k, k + 1 :] = 0
-            experts.since[k, k + 1 :] = self.m + 1
-            if experts.weight[k].max() >= 0.05 * experts.weight.max():
-                concerned = True
-                self._note(quantity, k, j, since)
-            for pairs in (self.own, self.pooled):
+        strengths = slice(0, -1), slice(-1, None)
+        stores = self.own, self.pooled
+        for pooled, (sums, mine, pairs) in enumerate(
+            zip(experts.evidence, strengths, stores, strict=True)
+        ):
+            for k in range(len(sums.C)):
+                j = int(np.argmax(sums.C[k]))
+                if sums.C[k, j] <= self.limits[quantity > 0]:
+                    continue
+                since = sums.since[k, j]
+                J = max(sums.excess[k, j] / max(sums.observations[k, j], 1), 0.0)
+                J *= 2.0 if quantity == 0 else 1 / experts.v[j, -1 if pooled else 0]
+                if quantity > 0 and J < 1e-9:
+                    self.rounded.append((quantity - 1, k))
+                weight = experts.weight
+                weight[k, mine] = np.maximum(weight[k, mine], weight[j, mine])
+                sums.C[k, k + 1 :] = 0
+                sums.excess[k, k + 1 :] = sums.observations[k, k + 1 :] = 0
+                sums.since[k, k + 1 :] = self.m + 1
+                if weight[k, mine].max() >= 0.05 * weight.max():
+                    concerned = True
+                    self._note(quantity, k, j, since, pooled)
                 for pair in pairs.values():
                     if quantity == 0:
                         correct_moves(pair, k, j, since, J)
                     else:
                         correct_signal(pair, quantity - 1, k, j, since, J)
-            self.alarms[quantity, k] += 1
+                self.alarms[quantity, k] += 1
         return concerned
 
-    def _note(self, quantity, k, j, since):
+    def _note(self, quantity, k, j, since, pooled):
         """Every pair and its estimates; a comparison takes any of the largest differences."""
         event = self.open.get(quantity)
         if event is None or self.m - event.last > BURST:
@@ -221,12 +229,13 @@ class Filters:
             self.open[quantity] = event
         event.last = self.m
         event.alarms += 1
-        for (h, s, a), pair in self.own.items():
-            if quantity == 0 and pair.last_move >= since and pair.n[k] > 0 and pair.n[j] > 0:
+        for (h, s, a), own in self.own.items():
+            pair = self.pooled[s, a] if pooled else own
+            if quantity == 0 and own.last_move >= since and pair.n[k] > 0 and pair.n[j] > 0:
                 for state, count in pair.count.items():
                     before, after = count[k] / pair.n[k], count[j] / pair.n[j]
                     event.candidates.append((h, s, a, state, before, after))
-            if quantity > 0 and pair.last >= since and pair.weight[quantity - 1, j] > 0:
+            if quantity > 0 and own.last >= since and pair.weight[quantity - 1, j] > 0:
                 before, after = pair.mean[quantity - 1, k], pair.mean[quantity - 1, j]
                 event.candidates.append((h, s, a, -1, before, after))
 

@@ -250,7 +250,8 @@ def _settings(setup: Setup, options: dict[str, Any]) -> Settings:
         Grid(np.array([k for k, _ in rates]), np.array([float(p) for _, p in rates]), omega)
         for rates in (MOVE_RATES, SIGNAL_RATES)
     )
-    compared = (_comparisons(moves), (1 + K) * _comparisons(signals))
+    parts = min(len(omega), 2)  # of own cells, and of pooled ones
+    compared = (parts * _comparisons(moves), parts * (1 + K) * _comparisons(signals))
     return Settings(
         moves,
         signals,

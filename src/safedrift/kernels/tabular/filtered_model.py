@@ -21,7 +21,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from safedrift.kernels.elementary import log_of
-from safedrift.kernels.tabular.filters import SPREAD, Cells, Experts, blend, experts_of, growth_of
+from safedrift.kernels.tabular.filters import (
+    SPREAD,
+    Cells,
+    Experts,
+    belongs,
+    blend,
+    experts_of,
+    growth_of,
+)
 from safedrift.kernels.types import FloatArray, IndexArray, jit_inline, jit_part
 
 CHOSEN = 3  # experts that a model averages at most, ...
@@ -123,14 +131,14 @@ def choose_of(experts, chosen):
 
 
 @jit_part
-def matters(weight, k):
-    """Whether one of filter k's experts may be used in planning."""
+def matters(experts, part, k):
+    """Whether planning may use one of filter k's experts on own (part 0) or pooled cells."""
     best, own = 0.0, 0.0
-    for i in range(weight.shape[0]):
-        for o in range(weight.shape[1]):
-            best = max(best, weight[i, o])
-            if i == k:
-                own = max(own, weight[i, o])
+    for i in range(experts.weight.shape[0]):
+        for o in range(experts.weight.shape[1]):
+            best = max(best, experts.weight[i, o])
+            if i == k and belongs(experts, part, o):
+                own = max(own, experts.weight[i, o])
     return own >= WEIGHT * best
 
 

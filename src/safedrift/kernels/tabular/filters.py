@@ -79,9 +79,10 @@ class Experts(NamedTuple):
     weight: FloatArray  # (k, l)
     v: FloatArray  # (k, l) mean squared error of predictions; of transitions: α
     seen: FloatArray  # (1,) observations so far
-    C: FloatArray  # (k, k)
-    since: NDArray[np.int64]  # (k, k) first episode after C was 0
-    excess: FloatArray  # (k, k, 2) excess squared error since then, and observations
+    best: NDArray[np.int64]  # (1,) number k * (pooling strengths) + o of a heaviest expert
+    C: FloatArray  # (own or pooled, k, k)
+    since: NDArray[np.int64]  # (own or pooled, k, k) first episode after C was 0
+    excess: FloatArray  # (own or pooled, k, k, 2) excess squared error since then, observations
     loss: FloatArray  # (k, l) of this episode
     product: FloatArray  # (k, l) probabilities, or variances, not yet in `loss`
     square: FloatArray  # (k, l) squared errors of this episode
@@ -133,13 +134,15 @@ def _longer(array, size):
 
 def make_experts(kk, ll, v):
     """Return kk x ll experts of equal weight; `v` as in `Experts`."""
+    parts = min(ll, 2)
     return Experts(
         weight=np.full((kk, ll), 1 / (kk * ll)),
         v=np.full((kk, ll), float(v)),
         seen=np.zeros(1),
-        C=np.zeros((kk, kk)),
-        since=np.zeros((kk, kk), np.int64),
-        excess=np.zeros((kk, kk, 2)),
+        best=np.zeros(1, np.int64),
+        C=np.zeros((parts, kk, kk)),
+        since=np.zeros((parts, kk, kk), np.int64),
+        excess=np.zeros((parts, kk, kk, 2)),
         loss=np.zeros((kk, ll)),
         product=np.ones((kk, ll)),
         square=np.zeros((kk, ll)),
@@ -158,6 +161,7 @@ def experts_of(several, i):
         several.weight[i],
         several.v[i],
         several.seen[i],
+        several.best[i],
         several.C[i],
         several.since[i],
         several.excess[i],
@@ -365,28 +369,13 @@ def settle(experts, grid, sign, observations, m):
         for o in range(ll):
             experts.loss[k, o] += sign * log_of(experts.product[k, o])
             best = min(best, experts.loss[k, o])
-    for k in range(kk):
-        for o in range(ll):
-            experts.loss[k, o] = min(experts.loss[k, o] - best, MOST)
-    o = heaviest(experts.weight) % ll
-    for k in range(kk):
-        for j in range(k + 1, kk):
-            if grid.power[j] < grid.power[k] or grid.kappa[j] < grid.kappa[k]:
-                continue
-            C = experts.C[k, j] + experts.loss[k, o] - experts.loss[j, o]
-            if C > 0.0:
-                experts.C[k, j] = C
-                experts.excess[k, j, 0] += experts.square[k, o] - experts.square[j, o]
-                experts.excess[k, j, 1] += observations
-            else:
-                experts.C[k, j] = 0.0
-                experts.excess[k, j, 0] = 0.0
-                experts.excess[k, j, 1] = 0.0
-                experts.since[k, j] = m + 1
+    for part in range(experts.C.shape[0]):
+        collect(experts, part, grid, observations, m)
     total = 0.0
     for k in range(kk):
         for o in range(ll):
-            experts.weight[k, o] *= exp_of(-experts.loss[k, o])
+            loss = min(experts.loss[k, o] - best, MOST)
+            experts.weight[k, o] *= exp_of(-loss)
             total += experts.weight[k, o]
     for k in range(kk):
         for o in range(ll):
@@ -395,22 +384,59 @@ def settle(experts, grid, sign, observations, m):
             experts.loss[k, o] = 0.0
             experts.product[k, o] = 1.0
             experts.square[k, o] = 0.0
+    experts.best[0] = heaviest(experts.weight)
 
 
 @jit_part
-def alarmed(experts, k, limit):
+def collect(experts, part, grid, observations, m):
+    """Let the losses of this episode count for and against filters: own (part 0) or pooled."""
+    o = strength_of(experts, part)
+    best = np.inf
+    for k in range(grid.kappa.size):
+        best = min(best, experts.loss[k, o])
+    for k in range(grid.kappa.size):
+        behind = min(experts.loss[k, o] - best, MOST)
+        for j in range(k + 1, grid.kappa.size):
+            if grid.power[j] < grid.power[k] or grid.kappa[j] < grid.kappa[k]:
+                continue
+            C = experts.C[part, k, j] + behind - min(experts.loss[j, o] - best, MOST)
+            if C > 0.0:
+                experts.C[part, k, j] = C
+                experts.excess[part, k, j, 0] += experts.square[k, o] - experts.square[j, o]
+                experts.excess[part, k, j, 1] += observations
+            else:
+                start_again(experts, part, k, j, m)
+
+
+@jit_inline
+def strength_of(experts, part):
+    """Pooling strength that knows the cells of a part only: the first, or the last."""
+    return 0 if part == 0 else experts.loss.shape[1] - 1
+
+
+@jit_inline
+def start_again(experts, part, k, j, m):
+    """Set the evidence against filter k and for filter j to 0 after episode m."""
+    experts.C[part, k, j] = 0.0
+    experts.excess[part, k, j, 0] = 0.0
+    experts.excess[part, k, j, 1] = 0.0
+    experts.since[part, k, j] = m + 1
+
+
+@jit_part
+def alarmed(experts, part, k, limit):
     """Return the filter j whose lead over k is largest and above the limit, or -1."""
     found, largest = -1, limit
-    for j in range(k + 1, experts.C.shape[0]):
-        if experts.C[k, j] > largest:
-            found, largest = j, experts.C[k, j]
+    for j in range(k + 1, experts.C.shape[1]):
+        if experts.C[part, k, j] > largest:
+            found, largest = j, experts.C[part, k, j]
     return found
 
 
 @jit_part
-def jump(experts, k, j, times, over):
+def jump(experts, part, k, j, times, over):
     """Estimated squared jump that filter k missed and filter j followed."""
-    excess, observations = experts.excess[k, j, 0], experts.excess[k, j, 1]
+    excess, observations = experts.excess[part, k, j, 0], experts.excess[part, k, j, 1]
     return times * max(excess / max(observations, 1.0), 0.0) / over
 
 
@@ -454,13 +480,19 @@ def forget_losses(experts):
 
 
 @jit_part
-def clear_alarm(experts, k, j, m):
-    """Give filter k a new chance: the weight of j, and statistics that start again."""
-    kk, ll = experts.weight.shape
-    for o in range(ll):
-        experts.weight[k, o] = max(experts.weight[k, o], experts.weight[j, o])
-    for i in range(k + 1, kk):
-        experts.C[k, i] = 0.0
-        experts.excess[k, i, 0] = 0.0
-        experts.excess[k, i, 1] = 0.0
-        experts.since[k, i] = m + 1
+def clear_alarm(experts, part, k, j, m):
+    """Give filter k a new chance: the weight of j, and statistics that start again.
+
+    Own cells (part 0) belong to all strengths but the last, pooled ones to the last.
+    """
+    for o in range(experts.weight.shape[1]):
+        if belongs(experts, part, o):
+            experts.weight[k, o] = max(experts.weight[k, o], experts.weight[j, o])
+    for i in range(k + 1, experts.C.shape[1]):
+        start_again(experts, part, k, i, m)
+
+
+@jit_inline
+def belongs(experts, part, o):
+    """Whether experts of pooling strength number o live on the cells of a part."""
+    return experts.C.shape[0] == 1 or (o == experts.weight.shape[1] - 1) == (part == 1)
