@@ -6,7 +6,7 @@ dense arrays, `optimum` solves it as a linear program, `evaluation` gives values
 
 As long as every pair (s, a) was seen at one step only, an expert that pools everything predicts
 what the one that pools nothing does: weights are equal, and rounding says which is the heaviest.
-So `model_of` is told how such ties were broken, and checks that they were ties.
+So `learn` and `model_of` are told how such ties were broken, and check that they were ties.
 """
 
 from types import SimpleNamespace as Record
@@ -15,6 +15,7 @@ import numpy as np
 from scipy.optimize import linprog
 
 SHARE, SPREAD, MOST, BURST = 1e-4, 0.1, 30.0, 50
+TILTS = -1, 1, -2, 2
 
 
 def faster(rates, k, j):
@@ -66,7 +67,8 @@ class Filters:
         ]  # fmt: skip
         return Record(
             weight=np.full(both, 1 / np.prod(both)), v=np.full(both, v), seen=0,
-            evidence=evidence, loss=np.zeros(both), square=np.zeros(both),
+            tails=np.exp([[0.5, 0.5, 2, 2]] * 2), evidence=evidence,
+            loss=np.zeros(both), square=np.zeros(both),
         )  # fmt: skip
 
     def _pair(self, pairs, key):
@@ -91,8 +93,15 @@ class Filters:
 
     # ------------------------------------------------------------ an episode
 
-    def learn(self, states, actions, signals):
-        """Learn from states and actions (H,), signals (1+K, H); whether planning is concerned."""
+    def learn(self, states, actions, signals, best):
+        """Learn from states and actions (H,), signals (1+K, H); whether planning is concerned.
+
+        `best` has the heaviest filters, of own pairs and of pooled ones, signal by signal.
+        """
+        self.best = best
+        for filters, experts in zip(best, self.experts[1:], strict=True):
+            for k, pool in zip(filters, (0, -1), strict=True):
+                assert experts.weight[k, pool] >= (1 - 1e-9) * experts.weight[:, pool].max()
         self.rounded = []
         for h in range(self.H):
             s, a = int(states[h]), int(actions[h])
@@ -113,7 +122,8 @@ class Filters:
         concerned = False
         for quantity, experts in enumerate(self.experts):
             if quantity > 0 or self.H > 1:
-                self._settle(experts, self.rates[quantity > 0], self.H - (quantity == 0))
+                normal = quantity > 0 and not self.binary[quantity - 1]
+                self._settle(experts, self.rates[quantity > 0], self.H - (quantity == 0), normal)
                 concerned |= self._answer_alarms(quantity)
         self.m += 1
         return concerned
@@ -138,6 +148,12 @@ class Filters:
             experts.loss -= np.log(one if x == 1 else 1 - one)
         else:
             experts.loss += 0.5 * error / variance + 0.5 * np.log(variance)
+            for part, pool in enumerate((0, -1)):
+                at = self.best[i][part], pool
+                z = np.clip((x - guess[at]) / np.sqrt(variance[at]), -8, 8)
+                rate = max(1 / (experts.seen + 20), 1e-4)
+                tails = np.exp(z * np.array(TILTS))
+                experts.tails[part] = (1 - rate) * experts.tails[part] + rate * tails
         experts.square += error
         rate = max(1 / (experts.seen + 1), 1e-3)
         experts.v = np.maximum(v + rate * (error * v / variance - v), 1e-6)
@@ -168,9 +184,11 @@ class Filters:
 
     # ------------------------------------------------------------ after an episode
 
-    def _settle(self, experts, rates, observations):
-        for pool, sums in zip((0, -1), experts.evidence, strict=True):
-            loss = np.minimum(experts.loss[:, pool] - experts.loss[:, pool].min(), MOST)
+    def _settle(self, experts, rates, observations, normal):
+        for part, pool in enumerate((0, -1)):
+            sums, loss = experts.evidence[part], experts.loss[:, pool]
+            excess = np.max(np.log(experts.tails[part]) / (0.5 * np.array(TILTS) ** 2))
+            loss = np.minimum((loss - loss.min()) / (max(excess, 1) if normal else 1), MOST)
             for k in range(len(rates)):
                 for j in range(k + 1, len(rates)):
                     if not faster(rates, k, j):
@@ -422,11 +440,13 @@ def write_pair(filters, chosen, bonuses, mu, optimism, pair, n, variance, signal
     if (h, s, a) not in filters.own and (s, a) not in filters.pooled:
         means[:, h, s, a] = [1.0] + [bonuses.unknown_utility] * (filters.C - 1)
     few = max(n, 0.25)
-    growth = 1 + bonuses.growth * np.log(1 + filters.m)
+    move, reward = (filters.omega[chosen[quantity][0][1]] for quantity in (0, 1))
+    growth = 1 + bonuses.growth * np.log(1 + filters.m - last_visit(filters, reward, pair))
     spread = u[0] + (np.asarray(mu) ** 2 * u[1:]).sum() + variance[0] / few
     bonus = bonuses.reward * np.sqrt(spread * growth)
-    visits = visits_of(filters, filters.omega[chosen[0][0][1]], pair)
-    bonus += bonuses.range * (filters.H - h - 1) / max(visits, 1) ** 2
+    growth = 1 + np.log(1 + filters.m - last_visit(filters, move, pair))
+    visits = visits_of(filters, move, pair)
+    bonus += bonuses.range * growth * (filters.H - h - 1) / max(visits, 1) ** 2
     signals[0, h, s, a] = means[0, h, s, a] + bonus
     hope = optimism * np.sqrt(u[1:] + variance[1:] / few)
     signals[1:, h, s, a] = np.clip(means[1:, h, s, a] + hope, 0, 1)
@@ -439,6 +459,13 @@ def visits_of(filters, omega, pair):
         for found in (filters.own.get(pair), filters.pooled.get(pair[1:]))
     )
     return pooled if np.isinf(omega) else own + min(omega, pooled)
+
+
+def last_visit(filters, omega, pair):
+    """Episode of the last visit that an expert of this pooling strength knows of, or 0."""
+    own, pooled = filters.own.get(pair), filters.pooled.get(pair[1:])
+    seen = {0: [own], np.inf: [pooled]}.get(omega, [own, pooled])
+    return next((found.last for found in seen if found is not None), 0)
 
 
 def estimate(filters, chosen, i, pair):

@@ -65,6 +65,7 @@ def compare_experts(found, expected, what):
     close(found.weight, expected.weight, f"{what} weights")
     close(found.v, expected.v, f"{what} v")
     assert found.seen[0] == expected.seen
+    close(found.tails, expected.tails, f"{what} tails")
     for part, sums in enumerate(expected.evidence):
         close(found.C[part], sums.C, f"{what} C")
         np.testing.assert_array_equal(found.since[part], sums.since, err_msg=f"{what} since")
@@ -243,8 +244,9 @@ def twin_of(world, options):
 
 def learn_both(learner, slow, episode, signals):
     """Let both learn from the episode in progress; whether planning is concerned."""
+    best = learner.algorithm.memory.know.signals.best.copy()
     learner.end_episode(episode)
-    wrong = slow.learn(episode.states, episode.actions, signals)
+    wrong = slow.learn(episode.states, episode.actions, signals, best)
     assert learner.trace()["alarm"] == wrong
     return wrong
 

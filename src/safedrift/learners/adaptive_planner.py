@@ -359,7 +359,7 @@ def build(
     reward_bonus: float = 0.5,
     utility_bonus: float = 0.15,
     range_bonus: float = 0.15,
-    bonus_growth: float = 0.1,
+    bonus_growth: float = 0.2,
     seed: int | np.random.SeedSequence = 0,
 ) -> CheckedLearner:
     """Return the planner.

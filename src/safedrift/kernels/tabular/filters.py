@@ -45,6 +45,8 @@ SPREAD = 0.1  # variance of means between pairs, before anything is known
 MOST = 30.0  # nats by which an expert may fall behind the best in one episode
 FLOOR, LEAST = 1e-6, 1e-7  # of v, and of the variance of a prediction
 TINY = 1e-150
+POWERS = np.array([-1.0, 1.0, -2.0, 2.0])  # λ
+FARTHEST, PRIOR, SLOWEST = 8.0, 20.0, 1e-4  # |z|; weight of normal noise and least rate in `tails`
 
 
 class Grid(NamedTuple):
@@ -79,7 +81,10 @@ class Experts(NamedTuple):
     weight: FloatArray  # (k, l)
     v: FloatArray  # (k, l) mean squared error of predictions; of transitions: α
     seen: FloatArray  # (1,) observations so far
-    best: NDArray[np.int64]  # (1,) number k * (pooling strengths) + o of a heaviest expert
+    best: NDArray[np.int64]  # (own or pooled,) heaviest filter there
+    tails: (
+        FloatArray  # (own or pooled, 4) means of e^(λz), λ of `POWERS`, z its standardised errors
+    )
     C: FloatArray  # (own or pooled, k, k)
     since: NDArray[np.int64]  # (own or pooled, k, k) first episode after C was 0
     excess: FloatArray  # (own or pooled, k, k, 2) excess squared error since then, observations
@@ -139,7 +144,8 @@ def make_experts(kk, ll, v):
         weight=np.full((kk, ll), 1 / (kk * ll)),
         v=np.full((kk, ll), float(v)),
         seen=np.zeros(1),
-        best=np.zeros(1, np.int64),
+        best=np.zeros(parts, np.int64),
+        tails=np.stack([np.exp(0.5 * POWERS**2)] * parts),
         C=np.zeros((parts, kk, kk)),
         since=np.zeros((parts, kk, kk), np.int64),
         excess=np.zeros((parts, kk, kk, 2)),
@@ -162,6 +168,7 @@ def experts_of(several, i):
         several.v[i],
         several.seen[i],
         several.best[i],
+        several.tails[i],
         several.C[i],
         several.since[i],
         several.excess[i],
@@ -330,6 +337,10 @@ def see_signal(own, pooled, c, p, i, x, binary, experts, grid):
                 q = (total * guess + 0.5) / (total + 1.0)
                 pay(experts, k, o, q if x == 1.0 else 1.0 - q)
             else:
+                if o == 0 and k == experts.best[0]:
+                    see_error(experts, 0, (x - guess) / np.sqrt(variance))
+                elif o == grid.omega.size - 1 and k == experts.best[-1]:
+                    see_error(experts, 1, (x - guess) / np.sqrt(variance))
                 experts.loss[k, o] += 0.5 * error / variance
                 experts.product[k, o] *= variance
                 if experts.product[k, o] < TINY:
@@ -341,6 +352,18 @@ def see_signal(own, pooled, c, p, i, x, binary, experts, grid):
         own.signal[c, i, k, 1] = mean + (x - mean) / (n + 1.0)
         pooled.signal[p, i, k, 0] = N + 1.0
         pooled.signal[p, i, k, 1] = pooled_mean + (x - pooled_mean) / (N + 1.0)
+
+
+@jit_inline
+def see_error(experts, part, z):
+    """Average e^(λz) in, for a standardised error z of the heaviest filter of a part."""
+    up = exp_of(max(min(z, FARTHEST), -FARTHEST))
+    rate = max(1.0 / (experts.seen[0] + PRIOR), SLOWEST)
+    tails = experts.tails[part]
+    tails[0] += (1.0 / up - tails[0]) * rate
+    tails[1] += (up - tails[1]) * rate
+    tails[2] += (1.0 / (up * up) - tails[2]) * rate
+    tails[3] += (up * up - tails[3]) * rate
 
 
 # ---------------------------------------------------------------- after an episode
@@ -370,7 +393,8 @@ def settle(experts, grid, sign, observations, m):
             experts.loss[k, o] += sign * log_of(experts.product[k, o])
             best = min(best, experts.loss[k, o])
     for part in range(experts.C.shape[0]):
-        collect(experts, part, grid, observations, m)
+        temper = excess_of_tails(experts.tails[part]) if sign > 0.0 else 1.0
+        collect(experts, part, grid, temper, observations, m)
     total = 0.0
     for k in range(kk):
         for o in range(ll):
@@ -384,28 +408,43 @@ def settle(experts, grid, sign, observations, m):
             experts.loss[k, o] = 0.0
             experts.product[k, o] = 1.0
             experts.square[k, o] = 0.0
-    experts.best[0] = heaviest(experts.weight)
+    for part in range(experts.C.shape[0]):
+        o = strength_of(experts, part)
+        experts.best[part] = 0
+        for k in range(1, kk):
+            if experts.weight[k, o] > experts.weight[experts.best[part], o]:
+                experts.best[part] = k
 
 
 @jit_part
-def collect(experts, part, grid, observations, m):
-    """Let the losses of this episode count for and against filters: own (part 0) or pooled."""
+def collect(experts, part, grid, temper, observations, m):
+    """Let this episode's losses over `temper` count for and against filters: own, or pooled."""
     o = strength_of(experts, part)
     best = np.inf
     for k in range(grid.kappa.size):
         best = min(best, experts.loss[k, o])
     for k in range(grid.kappa.size):
-        behind = min(experts.loss[k, o] - best, MOST)
+        behind = min((experts.loss[k, o] - best) / temper, MOST)
         for j in range(k + 1, grid.kappa.size):
             if grid.power[j] < grid.power[k] or grid.kappa[j] < grid.kappa[k]:
                 continue
-            C = experts.C[part, k, j] + behind - min(experts.loss[j, o] - best, MOST)
+            ahead = min((experts.loss[j, o] - best) / temper, MOST)
+            C = experts.C[part, k, j] + behind - ahead
             if C > 0.0:
                 experts.C[part, k, j] = C
                 experts.excess[part, k, j, 0] += experts.square[k, o] - experts.square[j, o]
                 experts.excess[part, k, j, 1] += observations
             else:
                 start_again(experts, part, k, j, m)
+
+
+@jit_part
+def excess_of_tails(tails):
+    """By how much log E e^(λz) exceeds that of normal errors, λ²/2, at most; at least 1."""
+    largest = 1.0
+    for i in range(POWERS.size):
+        largest = max(largest, 2.0 * log_of(tails[i]) / (POWERS[i] * POWERS[i]))
+    return largest
 
 
 @jit_inline
