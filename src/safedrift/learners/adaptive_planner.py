@@ -376,7 +376,8 @@ def build(
     gain_per_plan
         Value per step that a plan should bring; plans are made more often where they bring more.
     reward_bonus, utility_bonus, range_bonus, bonus_growth
-        c_r, c_g, c_h and c_l of `kernels.tabular.filtered_model`.
+        c_r, c_g, c_h and c_l of `kernels.tabular.filtered_model`: bonuses of the reward grow with
+        the logarithm of the time in which a pair was not visited.
 
     Examples
     --------

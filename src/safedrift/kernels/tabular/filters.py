@@ -21,13 +21,24 @@ the logarithm of its own predictions. A fixed α makes filters that forget look 
 have many successors, because forgetting smooths. Weights of experts follow the fixed-share rule
 (Herbster and Warmuth 1998).
 
-Alarms. For filters k and j, where j is faster at any distance (κ_j >= κ_k and p_j >= p_k), and the
-l of the heaviest expert, C = max(0, C + loss_k - loss_j). Where filter k is right, e^C is at most a
+Alarms. For filters k and j, where j is faster at any distance (κ_j >= κ_k and p_j >= p_k),
+C = max(0, C + loss_k - loss_j), once with the losses of experts that know own cells only (part 0)
+and once with those that know pooled cells only (part 1). Where filter k is right, e^C is at most a
 sum of martingales that start at 1 in each episode; so in n episodes C passes a limit c with
-probability at most n e^-c (Ville's inequality). When it does, filter k is wrong: it takes over the
-state of filter j in all pairs visited since C was last 0, and trusts what it knows of all others
-less: n ← n/(1 + √(J n))², where J estimates the squared jump in units of v. It also gets the weight
-of j, if that is more: once corrected, it may be the best again.
+probability at most n e^-c (Ville's inequality). When it does, filter k is wrong about the cells of
+this part: it takes over the state of filter j in all of them visited since C was last 0, and trusts
+what it knows of all others less: n ← n/(1 + √(J n))², where J estimates the squared jump in units
+of v. It also gets the weight of j, if that is more: once corrected, it may be the best again. Where
+a policy changes, pooled means move though no pair does: then pooled cells are corrected, own ones
+are not.
+
+The inequality needs losses of the true distribution. Errors that are predicted as normal and are
+not make C grow too fast, so losses are divided by the excess of their tails,
+
+    s = max(1, max_λ 2 log E[e^(λ z)]/λ²),        λ = ±1, ±2,
+
+with z the standardised error of the heaviest filter, cut at ±8, and a running mean for E: errors
+that are sub-Gaussian with s times the variance of their prediction. For normal errors s = 1.
 """
 
 from __future__ import annotations
