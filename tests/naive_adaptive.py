@@ -18,6 +18,7 @@ SHARE, SPREAD, MOST, BURST = 1e-4, 0.1, 30.0, 50
 TRUST, SLOPE, MOVE_SLOPE, BREAK = 0.02, 0.05, 20.0, 0.1  # of common factors
 LEAST_V, UNSURE, MOST_TRUST = 1e-5, 1e-3, 0.9
 SPEEDS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+TILTS = -1, 1, -2, 2
 
 
 def faster(rates, k, j):
@@ -43,9 +44,9 @@ class Filters:
     def __init__(self, H, S, A, K, rates, pooling, false_alarm_rate):
         self.H, self.S, self.A, self.C = H, S, A, 1 + K
         self.rates, self.omega = rates, np.array(pooling)
-        self.limits = [
-            limit_of(rates[0], 1, false_alarm_rate),
-            limit_of(rates[1], 1 + K, false_alarm_rate),
+        self.limits = [  # twice as many comparisons: of own pairs, and of pooled ones
+            limit_of(rates[0], 2, false_alarm_rate),
+            limit_of(rates[1], 2 * (1 + K), false_alarm_rate),
         ]
         self.own, self.pooled = {}, {}  # (h, s, a) and (s, a) -> what is known of it
         self.experts = [self._new_experts(0, 0.5 / S)]
@@ -61,9 +62,16 @@ class Filters:
     def _new_experts(self, kind, v):
         k = len(self.rates[kind])
         both = (k, len(self.omega))
+        evidence = [
+            Record(
+                C=np.zeros((k, k)), since=np.zeros((k, k), int),
+                excess=np.zeros((k, k)), observations=np.zeros((k, k)),
+            )
+            for _ in range(2)  # of own pairs, and of pooled ones
+        ]  # fmt: skip
         return Record(
-            weight=np.full(both, 1 / np.prod(both)), v=np.full(both, v), seen=0, C=np.zeros((k, k)),
-            since=np.zeros((k, k), int), excess=np.zeros((k, k)), observations=np.zeros((k, k)),
+            weight=np.full(both, 1 / np.prod(both)), v=np.full(both, v), seen=0,
+            tails=np.exp([[0.5, 0.5, 2, 2]] * 2), evidence=evidence,
             loss=np.zeros(both), square=np.zeros(both),
         )  # fmt: skip
 
@@ -89,11 +97,16 @@ class Filters:
 
     # ------------------------------------------------------------ an episode
 
-    def learn(self, states, actions, signals, heaviest):
+    def learn(self, states, actions, signals, best, heaviest):
         """Learn from states and actions (H,), signals (1+K, H); whether planning is concerned.
 
-        `heaviest` has the number of the heaviest expert (k, l), quantity by quantity.
+        `best` has the heaviest filters, of own pairs and of pooled ones, signal by signal;
+        `heaviest` the number of the heaviest expert (k, l), quantity by quantity.
         """
+        self.best = best
+        for filters, experts in zip(best, self.experts[1:], strict=True):
+            for k, pool in zip(filters, (0, -1), strict=True):
+                assert experts.weight[k, pool] >= (1 - 1e-9) * experts.weight[:, pool].max()
         self.rounded, visited = [], []
         self.common.walk()
         for h in range(self.H):
@@ -118,11 +131,11 @@ class Filters:
         concerned = False
         for quantity, experts in enumerate(self.experts):
             if quantity > 0 or self.H > 1:
-                best = heaviest[quantity]
-                pool = best % len(self.omega)
-                assert experts.weight.flat[best] >= (1 - 1e-9) * experts.weight.max()
-                self.common.weigh(quantity, experts.loss.flat[best])
-                self._settle(experts, self.rates[quantity > 0], pool, self.H - (quantity == 0))
+                first = heaviest[quantity]
+                assert experts.weight.flat[first] >= (1 - 1e-9) * experts.weight.max()
+                self.common.weigh(quantity, experts.loss.flat[first])
+                normal = quantity > 0 and not self.binary[quantity - 1]
+                self._settle(experts, self.rates[quantity > 0], self.H - (quantity == 0), normal)
                 concerned |= self._answer_alarms(quantity)
         self.m += 1
         return concerned
@@ -149,6 +162,12 @@ class Filters:
             experts.loss -= np.log(one if x == 1 else 1 - one)
         else:
             experts.loss += 0.5 * error / variance + 0.5 * np.log(variance)
+            for part, pool in enumerate((0, -1)):
+                at = self.best[i][part], pool
+                z = np.clip((x - guess[at]) / np.sqrt(variance[at]), -8, 8)
+                rate = max(1 / (experts.seen + 20), 1e-4)
+                tails = np.exp(z * np.array(TILTS))
+                experts.tails[part] = (1 - rate) * experts.tails[part] + rate * tails
         experts.square += error
         rate = max(1 / (experts.seen + 1), 1e-3)
         experts.v = np.maximum(v + rate * (error * v / variance - v), 1e-6)
@@ -179,52 +198,61 @@ class Filters:
 
     # ------------------------------------------------------------ after an episode
 
-    def _settle(self, experts, rates, pool, observations):
+    def _settle(self, experts, rates, observations, normal):
+        for part, pool in enumerate((0, -1)):
+            sums, loss = experts.evidence[part], experts.loss[:, pool]
+            excess = np.max(np.log(experts.tails[part]) / (0.5 * np.array(TILTS) ** 2))
+            loss = np.minimum((loss - loss.min()) / (max(excess, 1) if normal else 1), MOST)
+            for k in range(len(rates)):
+                for j in range(k + 1, len(rates)):
+                    if not faster(rates, k, j):
+                        continue
+                    sums.C[k, j] = max(0.0, sums.C[k, j] + loss[k] - loss[j])
+                    if sums.C[k, j] > 0:
+                        sums.excess[k, j] += experts.square[k, pool] - experts.square[j, pool]
+                        sums.observations[k, j] += observations
+                    else:
+                        sums.excess[k, j] = sums.observations[k, j] = 0
+                        sums.since[k, j] = self.m + 1
         loss = np.minimum(experts.loss - experts.loss.min(), MOST)
-        for k in range(len(rates)):
-            for j in range(k + 1, len(rates)):
-                if not faster(rates, k, j):
-                    continue
-                experts.C[k, j] = max(0.0, experts.C[k, j] + loss[k, pool] - loss[j, pool])
-                if experts.C[k, j] > 0:
-                    experts.excess[k, j] += experts.square[k, pool] - experts.square[j, pool]
-                    experts.observations[k, j] += observations
-                else:
-                    experts.excess[k, j] = experts.observations[k, j] = 0
-                    experts.since[k, j] = self.m + 1
         weight = experts.weight * np.exp(-loss)
         experts.weight = (1 - SHARE) * weight / weight.sum() + SHARE / weight.size
         experts.loss, experts.square = np.zeros_like(loss), np.zeros_like(loss)
 
     def _answer_alarms(self, quantity):
+        """Own evidence corrects own pairs, pooled evidence pooled ones."""
         experts, concerned = self.experts[quantity], False
-        for k in range(len(experts.C)):
-            j = int(np.argmax(experts.C[k]))
-            if experts.C[k, j] <= self.limits[quantity > 0]:
-                continue
-            since = experts.since[k, j]
-            J = max(experts.excess[k, j] / max(experts.observations[k, j], 1), 0.0)
-            pool = int(np.argmax(experts.weight)) % experts.weight.shape[1]
-            J *= 2.0 if quantity == 0 else 1 / experts.v[j, pool]
-            if quantity > 0 and J < 1e-9:
-                self.rounded.append((quantity - 1, k))
-            experts.weight[k] = np.maximum(experts.weight[k], experts.weight[j])
-            experts.C[k, k + 1 :] = 0
-            experts.excess[k, k + 1 :] = experts.observations[k, k + 1 :] = 0
-            experts.since[k, k + 1 :] = self.m + 1
-            if experts.weight[k].max() >= 0.05 * experts.weight.max():
-                concerned = True
-                self._note(quantity, k, j, since)
-            for pairs in (self.own, self.pooled):
+        strengths = slice(0, -1), slice(-1, None)
+        stores = self.own, self.pooled
+        for pooled, (sums, mine, pairs) in enumerate(
+            zip(experts.evidence, strengths, stores, strict=True)
+        ):
+            for k in range(len(sums.C)):
+                j = int(np.argmax(sums.C[k]))
+                if sums.C[k, j] <= self.limits[quantity > 0]:
+                    continue
+                since = sums.since[k, j]
+                J = max(sums.excess[k, j] / max(sums.observations[k, j], 1), 0.0)
+                J *= 2.0 if quantity == 0 else 1 / experts.v[j, -1 if pooled else 0]
+                if quantity > 0 and J < 1e-9:
+                    self.rounded.append((quantity - 1, k))
+                weight = experts.weight
+                weight[k, mine] = np.maximum(weight[k, mine], weight[j, mine])
+                sums.C[k, k + 1 :] = 0
+                sums.excess[k, k + 1 :] = sums.observations[k, k + 1 :] = 0
+                sums.since[k, k + 1 :] = self.m + 1
+                if weight[k, mine].max() >= 0.05 * weight.max():
+                    concerned = True
+                    self._note(quantity, k, j, since, pooled)
                 for pair in pairs.values():
                     if quantity == 0:
                         correct_moves(pair, k, j, since, J)
                     else:
                         correct_signal(pair, quantity - 1, k, j, since, J)
-            self.alarms[quantity, k] += 1
+                self.alarms[quantity, k] += 1
         return concerned
 
-    def _note(self, quantity, k, j, since):
+    def _note(self, quantity, k, j, since, pooled):
         """Every pair and its estimates; a comparison takes any of the largest differences."""
         event = self.open.get(quantity)
         if event is None or self.m - event.last > BURST:
@@ -233,12 +261,13 @@ class Filters:
             self.open[quantity] = event
         event.last = self.m
         event.alarms += 1
-        for (h, s, a), pair in self.own.items():
-            if quantity == 0 and pair.last_move >= since and pair.n[k] > 0 and pair.n[j] > 0:
+        for (h, s, a), own in self.own.items():
+            pair = self.pooled[s, a] if pooled else own
+            if quantity == 0 and own.last_move >= since and pair.n[k] > 0 and pair.n[j] > 0:
                 for state, count in pair.count.items():
                     before, after = count[k] / pair.n[k], count[j] / pair.n[j]
                     event.candidates.append((h, s, a, state, before, after))
-            if quantity > 0 and pair.last >= since and pair.weight[quantity - 1, j] > 0:
+            if quantity > 0 and own.last >= since and pair.weight[quantity - 1, j] > 0:
                 before, after = pair.mean[quantity - 1, k], pair.mean[quantity - 1, j]
                 event.candidates.append((h, s, a, -1, before, after))
 
@@ -595,11 +624,13 @@ def write_pair(filters, chosen, bonuses, mu, optimism, pair, n, variance, signal
     if (h, s, a) not in filters.own and (s, a) not in filters.pooled:
         means[:, h, s, a] = [1.0] + [bonuses.unknown_utility] * (filters.C - 1)
     few = max(n, 0.25)
-    growth = 1 + bonuses.growth * np.log(1 + filters.m)
+    move, reward = (filters.omega[chosen[quantity][0][1]] for quantity in (0, 1))
+    growth = 1 + bonuses.growth * np.log(1 + filters.m - last_visit(filters, reward, pair))
     spread = u[0] + (np.asarray(mu) ** 2 * u[1:]).sum() + variance[0] / few
     bonus = bonuses.reward * np.sqrt(spread * growth)
-    visits = visits_of(filters, filters.omega[chosen[0][0][1]], pair)
-    bonus += bonuses.range * (filters.H - h - 1) / max(visits, 1) ** 2
+    growth = 1 + np.log(1 + filters.m - last_visit(filters, move, pair))
+    visits = visits_of(filters, move, pair)
+    bonus += bonuses.range * growth * (filters.H - h - 1) / max(visits, 1) ** 2
     signals[0, h, s, a] = means[0, h, s, a] + bonus
     hope = optimism * np.sqrt(u[1:] + variance[1:] / few)
     signals[1:, h, s, a] = np.clip(means[1:, h, s, a] + hope, 0, 1)
@@ -612,6 +643,13 @@ def visits_of(filters, omega, pair):
         for found in (filters.own.get(pair), filters.pooled.get(pair[1:]))
     )
     return pooled if np.isinf(omega) else own + min(omega, pooled)
+
+
+def last_visit(filters, omega, pair):
+    """Episode of the last visit that an expert of this pooling strength knows of, or 0."""
+    own, pooled = filters.own.get(pair), filters.pooled.get(pair[1:])
+    seen = {0: [own], np.inf: [pooled]}.get(omega, [own, pooled])
+    return next((found.last for found in seen if found is not None), 0)
 
 
 def estimate(filters, chosen, i, pair):

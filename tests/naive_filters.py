@@ -6,6 +6,7 @@ Arrays are dense, axes [signal, filter, step, state, action, next state]; episod
 import numpy as np
 
 SHARE, SPREAD, MOST, FLOOR, LEAST, REFRESH = 1e-4, 0.1, 30.0, 1e-6, 1e-7, 64
+TILTS = -1, 1, -2, 2
 
 
 class Scores:
@@ -17,12 +18,20 @@ class Scores:
         self.weight, self.v, self.seen = np.full(n, 1 / n), np.full(n, 0.1), 0
         self.C, self.since = np.zeros((n, n)), np.zeros((n, n), int)
         self.excess, self.observations = np.zeros((n, n)), np.zeros((n, n))
+        self.best, self.tails = 0, np.exp([0.5, 0.5, 2, 2])
         self.followed, self.alarm, self.changed = 0, False, False
 
-    def settle(self, loss, square, observations, m):
+    def see_error(self, z):
+        """Average e^(λz) in, for a standardised error of the heaviest filter."""
+        rate = max(1 / (self.seen + 20), 1e-4)
+        tails = np.exp(np.clip(z, -8, 8) * np.array(TILTS))
+        self.tails = (1 - rate) * self.tails + rate * tails
+
+    def settle(self, loss, square, observations, m, normal=False):
         """Take the losses (filters,) and squared errors of episode m."""
-        loss = np.minimum(loss - loss.min(), MOST)
-        n = len(loss)
+        excess = np.max(np.log(self.tails) / (0.5 * np.array(TILTS) ** 2)) if normal else 1
+        behind, n = loss - loss.min(), len(loss)
+        loss = np.minimum(behind / max(excess, 1), MOST)
         for k in range(n):
             for j in range(k + 1, n):
                 C = self.C[k, j] + loss[k] - loss[j]
@@ -32,8 +41,9 @@ class Scores:
                     self.observations[k, j] += observations
                 else:
                     self.reset(k, j, m)
-        weight = self.weight * np.exp(-loss)
+        weight = self.weight * np.exp(-np.minimum(behind, MOST))
         self.weight = (1 - SHARE) * weight / weight.sum() + SHARE / n
+        self.best = int(self.weight.argmax())
 
     def reset(self, k, j, m):
         self.C[k, j] = self.excess[k, j] = self.observations[k, j] = 0
@@ -108,7 +118,7 @@ class AdaptiveWindow:
         if H > 1:
             self.moves.settle(move_loss, move_square, H - 1, self.m)
         for i in range(1 + K):
-            self.signals[i].settle(loss[i], square[i], H, self.m)
+            self.signals[i].settle(loss[i], square[i], H, self.m, not self.binary[i])
         self.moves.answer(self.correct_moves, self.m)
         for i in range(1 + K):
             self.signals[i].answer(lambda *alarm, i=i: self.correct_signal(i, *alarm), self.m)
@@ -133,6 +143,7 @@ class AdaptiveWindow:
             loss = -np.log(q if x == 1 else 1 - q)
         else:
             loss = 0.5 * error / variance + 0.5 * np.log(variance)
+            scores.see_error((x - guess[scores.best]) / np.sqrt(variance[scores.best]))
         scores.v = np.maximum(v + (error * v / variance - v) * rate, FLOOR)
         self.signal_n[i, :, *pair] = n + 1
         self.mean[i, :, *pair] = mean + (x - mean) / (n + 1)

@@ -125,7 +125,7 @@ def test_a_change_is_noticed_within_a_few_episodes():
 )
 def test_fast_path_and_loop_give_the_same_numbers(name):
     """With alarms on the way, after which planners plan at once."""
-    world = small_world(M=150, S=5, H=4, K=2, seed=5)
+    world = small_world(M=300, S=5, H=4, K=2, seed=5)
     if name == "propd-ppo told nothing":
         learner = sd.PROPDPPO.for_problem(world, None)
     else:

@@ -67,11 +67,13 @@ def compare_pairs(cells, pairs, number, rounded, what):
 def compare_experts(found, expected, what):
     close(found.weight, expected.weight, f"{what} weights")
     close(found.v, expected.v, f"{what} v")
-    close(found.C, expected.C, f"{what} C")
     assert found.seen[0] == expected.seen
-    np.testing.assert_array_equal(found.since, expected.since, err_msg=f"{what} since")
-    close(found.excess[..., 0], expected.excess, f"{what} excess")
-    np.testing.assert_array_equal(found.excess[..., 1], expected.observations)
+    close(found.tails, expected.tails, f"{what} tails")
+    for part, sums in enumerate(expected.evidence):
+        close(found.C[part], sums.C, f"{what} C")
+        np.testing.assert_array_equal(found.since[part], sums.since, err_msg=f"{what} since")
+        close(found.excess[part, ..., 0], sums.excess, f"{what} excess")
+        np.testing.assert_array_equal(found.excess[part, ..., 1], sums.observations)
 
 
 def all_experts(know):
@@ -275,8 +277,9 @@ def learn_both(learner, slow, episode, signals):
     """Let both learn from the episode in progress; whether planning is concerned."""
     know = learner.algorithm.memory.know
     heaviest = [int(e.weight.argmax()) for e in all_experts(know)]
+    best = know.signals.best.copy()
     learner.end_episode(episode)
-    wrong = slow.learn(episode.states, episode.actions, signals, heaviest)
+    wrong = slow.learn(episode.states, episode.actions, signals, best, heaviest)
     assert learner.trace()["alarm"] == wrong
     return wrong
 

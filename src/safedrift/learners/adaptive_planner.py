@@ -255,7 +255,8 @@ def _settings(setup: Setup, options: dict[str, Any]) -> Settings:
         Grid(np.array([k for k, _ in rates]), np.array([float(p) for _, p in rates]), omega)
         for rates in (MOVE_RATES, SIGNAL_RATES)
     )
-    compared = (_comparisons(moves), (1 + K) * _comparisons(signals))
+    parts = min(len(omega), 2)  # of own cells, and of pooled ones
+    compared = (parts * _comparisons(moves), parts * (1 + K) * _comparisons(signals))
     return Settings(
         moves,
         signals,
@@ -365,7 +366,7 @@ def build(
     reward_bonus: float = 0.5,
     utility_bonus: float = 0.15,
     range_bonus: float = 0.15,
-    bonus_growth: float = 0.1,
+    bonus_growth: float = 0.2,
     seed: int | np.random.SeedSequence = 0,
 ) -> CheckedLearner:
     """Return the planner.
@@ -382,7 +383,8 @@ def build(
     gain_per_plan
         Value per step that a plan should bring; plans are made more often where they bring more.
     reward_bonus, utility_bonus, range_bonus, bonus_growth
-        c_r, c_g, c_h and c_l of `kernels.tabular.filtered_model`.
+        c_r, c_g, c_h and c_l of `kernels.tabular.filtered_model`: bonuses of the reward grow with
+        the logarithm of the time in which a pair was not visited.
 
     Examples
     --------

@@ -136,19 +136,17 @@ def answer_alarms(m, filters):
         kk, ll = experts.weight.shape
         filters.alarm[q] = False
         for k in range(kk):
-            j = alarmed(experts, k, filters.settings.limits[min(q, 1)])
+            j = alarmed(experts, 0, k, filters.settings.limits[min(q, 1)])
             if j < 0:
                 continue
-            since = experts.since[k, j]
+            since = experts.since[0, k, j]
             if q == 0:
-                J = jump(experts, k, j, 2.0, 1.0)
+                J = jump(experts, 0, k, j, 2.0, 1.0)
                 correct_transitions(filters.own, k, j, since, J)
-                correct_transitions(filters.pooled, k, j, since, J)
             else:
-                J = jump(experts, k, j, 1.0, experts.v[j, heaviest(experts.weight) % ll])
+                J = jump(experts, 0, k, j, 1.0, experts.v[j, 0])
                 correct_signals(filters.own, q - 1, k, j, since, J)
-                correct_signals(filters.pooled, q - 1, k, j, since, J)
-            clear_alarm(experts, k, j, m)
+            clear_alarm(experts, 0, k, j, m)
             filters.alarm[q] |= k == filters.followed[q]
         best = heaviest(experts.weight) // ll
         changed |= filters.alarm[q] or best != filters.followed[q]

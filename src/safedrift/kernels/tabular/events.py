@@ -40,29 +40,37 @@ def make_events(n, quantities):
 
 
 @jit_part
-def note_signal(events, cells, plan, i, k, j, since, m):
-    """Note that filter k was wrong about signal i since an episode, and j right."""
+def note_signal(events, own, cells, plan, i, k, j, since, m):
+    """Note that filter k was wrong about signal i since an episode, and j right.
+
+    `own` has the pairs that were visited, `cells` what was wrong of them: `own`, or pooled cells.
+    """
     row = open_event(events, 1 + i, m)
     _, S, A = plan.policy.shape
-    for c in range(cells.used[0]):
-        if cells.last[c] >= since and cells.signal[c, i, j, 0] > 0.0:
-            before, after = cells.signal[c, i, k, 1], cells.signal[c, i, j, 1]
-            keep_larger(events.table[row], cells.key[c], S, A, -1, before, after)
+    for c in range(own.used[0]):
+        if own.last[c] >= since:
+            d = cells.index[own.key[c] % cells.index.size]
+            if cells.signal[d, i, j, 0] > 0.0:
+                before, after = cells.signal[d, i, k, 1], cells.signal[d, i, j, 1]
+                keep_larger(events.table[row], own.key[c], S, A, -1, before, after)
 
 
 @jit_part
-def note_move(events, cells, plan, k, j, since, m):
+def note_move(events, own, cells, plan, k, j, since, m):
     """Note that filter k was wrong about transitions since an episode, and j right."""
     row = open_event(events, 0, m)
     _, S, A = plan.policy.shape
-    for c in range(cells.used[0]):
-        if cells.last_move[c] >= since and cells.n[c, k] > 0.0 and cells.n[c, j] > 0.0:
-            e = cells.head[c]
+    for c in range(own.used[0]):
+        if own.last_move[c] < since:
+            continue
+        d = cells.index[own.key[c] % cells.index.size]
+        if cells.n[d, k] > 0.0 and cells.n[d, j] > 0.0:
+            e = cells.head[d]
             while e >= 0:
-                before = cells.edge_count[e, k] * cells.scale[c, k] / cells.n[c, k]
-                after = cells.edge_count[e, j] * cells.scale[c, j] / cells.n[c, j]
+                before = cells.edge_count[e, k] * cells.scale[d, k] / cells.n[d, k]
+                after = cells.edge_count[e, j] * cells.scale[d, j] / cells.n[d, j]
                 state = cells.edge_state[e]
-                keep_larger(events.table[row], cells.key[c], S, A, state, before, after)
+                keep_larger(events.table[row], own.key[c], S, A, state, before, after)
                 e = cells.edge_next[e]
 
 

@@ -3,10 +3,11 @@
 Transitions, reward and utilities are averages of the heaviest experts of each quantity. States at
 step h are those that can be reached in the model; a pair of which nothing is known stays where it
 is and pays 1 (its utility: 1 - caution). Known pairs get bonuses. With n effective observations, N
-visits, u the variance of a mean, V_r and V_g values of the last plan and μ its multipliers:
+visits, the last of them Δ episodes ago, u the variance of a mean, V_r and V_g values of the last
+plan and μ its multipliers:
 
-    r̃ = r̂ + c_r √((u_r + Σ μ² u_g + Var(V_r + Σ μ V_g)/n)(1 + c_l log(1 + m)))
-           + c_h (H - h - 1)/N²
+    r̃ = r̂ + c_r √((u_r + Σ μ² u_g + Var(V_r + Σ μ V_g)/n)(1 + c_l log(1 + Δ)))
+           + c_h (1 + log(1 + Δ))(H - h - 1)/N²
     g̃ = min(1, ĝ + c_g √(u_g + Var(V_g)/n))
 
 Where common factors (`kernels.tabular.factors`) predict well, they are averaged with the filters,
@@ -15,7 +16,9 @@ with shares that are inverse to the variances in the pair, times the trust in fa
 common with it.
 
 Variances of values are taken under P̂ mixed with half an observation of the average over the known
-actions of the same state: what was seen twice need not be certain.
+actions of the same state: what was seen twice need not be certain. Bonuses of the reward grow while
+nobody visits, so that no wrong belief stays for ever; a useless trial follows the one before after
+a time that is exponential in N, so that there are logarithmically many.
 """
 
 from __future__ import annotations
@@ -39,7 +42,15 @@ from safedrift.kernels.tabular.factors import (
     times,
     variance_along,
 )
-from safedrift.kernels.tabular.filters import SPREAD, Cells, Experts, blend, experts_of, growth_of
+from safedrift.kernels.tabular.filters import (
+    SPREAD,
+    Cells,
+    Experts,
+    belongs,
+    blend,
+    experts_of,
+    growth_of,
+)
 from safedrift.kernels.types import FloatArray, IndexArray, jit_inline, jit_part
 
 CHOSEN = 3  # experts that a model averages at most, ...
@@ -142,14 +153,14 @@ def choose_of(experts, chosen):
 
 
 @jit_part
-def matters(weight, k):
-    """Whether one of filter k's experts may be used in planning."""
+def matters(experts, part, k):
+    """Whether planning may use one of filter k's experts on own (part 0) or pooled cells."""
     best, own = 0.0, 0.0
-    for i in range(weight.shape[0]):
-        for o in range(weight.shape[1]):
-            best = max(best, weight[i, o])
-            if i == k:
-                own = max(own, weight[i, o])
+    for i in range(experts.weight.shape[0]):
+        for o in range(experts.weight.shape[1]):
+            best = max(best, experts.weight[i, o])
+            if i == k and belongs(experts, part, o):
+                own = max(own, experts.weight[i, o])
     return own >= WEIGHT * best
 
 
@@ -287,7 +298,6 @@ def write_model(know, plan, moves, signals, bonuses, pools, model):
     `moves` and `signals` are the grids of their filters.
     """
     C, H, N, A = model.signals.shape
-    growth = 1.0 + bonuses.growth * log_of(1.0 + know.episode[0])
     write_successors(know, plan, pools, model)
     for h in range(H):
         for i in range(N):
@@ -300,7 +310,7 @@ def write_model(know, plan, moves, signals, bonuses, pools, model):
                 for a in range(A):
                     if h + 1 < H:
                         write_row(know, plan, moves, pools, h, i, s, a, model)
-                write_signals(know, plan, signals, bonuses, growth, h, i, s, model)
+                write_signals(know, plan, signals, bonuses, h, i, s, model)
 
 
 @jit_inline
@@ -464,7 +474,7 @@ def share_out(know, grid, c, q, model):
 
 
 @jit_inline
-def write_signals(know, plan, grid, bonuses, growth, h, i, s, model):
+def write_signals(know, plan, grid, bonuses, h, i, s, model):
     """Write rewards and utilities of all actions in state s, number i of step h."""
     C, H, _, A = model.signals.shape
     S, K = plan.local.shape[1], C - 1
@@ -483,6 +493,7 @@ def write_signals(know, plan, grid, bonuses, growth, h, i, s, model):
     if h + 1 < H:
         average_rows(model)
     for a in range(A):
+        c, q = know.own.index[(h * S + s) * A + a], know.pooled.index[s * A + a]
         n = model.row[a, 2 * C] if h + 1 < H else 1.0
         least = max(n, FEWEST)
         spread = model.signals[0, h, i, a]
@@ -490,10 +501,12 @@ def write_signals(know, plan, grid, bonuses, growth, h, i, s, model):
             spread += plan.mu[k] * plan.mu[k] * model.signals[1 + k, h, i, a]
         if h + 1 < H:
             spread += value_variance(model, a, 0) / least
-        bonus = bonuses.reward * np.sqrt(spread * growth)
+        long = log_of(1.0 + not_visited_for(know, c, q, grid.omega[int(model.chosen[1, 0, 1])]))
+        bonus = bonuses.reward * np.sqrt(spread * (1.0 + bonuses.growth * long))
         if h + 1 < H:
             visits = max(model.visits[a], 1.0)
-            bonus += bonuses.range * (H - h - 1) / (visits * visits)
+            long = log_of(1.0 + not_visited_for(know, c, q, grid.omega[int(model.chosen[0, 0, 1])]))
+            bonus += bonuses.range * (1.0 + long) * (H - h - 1) / (visits * visits)
         model.signals[0, h, i, a] = model.means[0, h, i, a] + bonus
         for g in range(1, C):
             spread = model.signals[g, h, i, a]
@@ -501,6 +514,17 @@ def write_signals(know, plan, grid, bonuses, growth, h, i, s, model):
                 spread += value_variance(model, a, g) / least
             utility = model.means[g, h, i, a] + plan.optimism[0] * np.sqrt(spread)
             model.signals[g, h, i, a] = max(min(utility, 1.0), 0.0)
+
+
+@jit_inline
+def not_visited_for(know, c, q, omega):
+    """Episodes since the last visit to cell c or q that counts for this strength of pooling."""
+    last = 0
+    if c >= 0 and omega < np.inf:
+        last = know.own.last[c]
+    elif q >= 0 and omega > 0.0:
+        last = know.pooled.last[q]
+    return float(know.episode[0] - last)
 
 
 @jit_inline

@@ -21,13 +21,24 @@ the logarithm of its own predictions. A fixed α makes filters that forget look 
 have many successors, because forgetting smooths. Weights of experts follow the fixed-share rule
 (Herbster and Warmuth 1998).
 
-Alarms. For filters k and j, where j is faster at any distance (κ_j >= κ_k and p_j >= p_k), and the
-l of the heaviest expert, C = max(0, C + loss_k - loss_j). Where filter k is right, e^C is at most a
+Alarms. For filters k and j, where j is faster at any distance (κ_j >= κ_k and p_j >= p_k),
+C = max(0, C + loss_k - loss_j), once with the losses of experts that know own cells only (part 0)
+and once with those that know pooled cells only (part 1). Where filter k is right, e^C is at most a
 sum of martingales that start at 1 in each episode; so in n episodes C passes a limit c with
-probability at most n e^-c (Ville's inequality). When it does, filter k is wrong: it takes over the
-state of filter j in all pairs visited since C was last 0, and trusts what it knows of all others
-less: n ← n/(1 + √(J n))², where J estimates the squared jump in units of v. It also gets the weight
-of j, if that is more: once corrected, it may be the best again.
+probability at most n e^-c (Ville's inequality). When it does, filter k is wrong about the cells of
+this part: it takes over the state of filter j in all of them visited since C was last 0, and trusts
+what it knows of all others less: n ← n/(1 + √(J n))², where J estimates the squared jump in units
+of v. It also gets the weight of j, if that is more: once corrected, it may be the best again. Where
+a policy changes, pooled means move though no pair does: then pooled cells are corrected, own ones
+are not.
+
+The inequality needs losses of the true distribution. Errors that are predicted as normal and are
+not make C grow too fast, so losses are divided by the excess of their tails,
+
+    s = max(1, max_λ 2 log E[e^(λ z)]/λ²),        λ = ±1, ±2,
+
+with z the standardised error of the heaviest filter, cut at ±8, and a running mean for E: errors
+that are sub-Gaussian with s times the variance of their prediction. For normal errors s = 1.
 """
 
 from __future__ import annotations
@@ -45,6 +56,8 @@ SPREAD = 0.1  # variance of means between pairs, before anything is known
 MOST = 30.0  # nats by which an expert may fall behind the best in one episode
 FLOOR, LEAST = 1e-6, 1e-7  # of v, and of the variance of a prediction
 TINY = 1e-150
+POWERS = np.array([-1.0, 1.0, -2.0, 2.0])  # λ
+FARTHEST, PRIOR, SLOWEST = 8.0, 20.0, 1e-4  # |z|; weight of normal noise and least rate in `tails`
 
 
 class Grid(NamedTuple):
@@ -79,9 +92,13 @@ class Experts(NamedTuple):
     weight: FloatArray  # (k, l)
     v: FloatArray  # (k, l) mean squared error of predictions; of transitions: α
     seen: FloatArray  # (1,) observations so far
-    C: FloatArray  # (k, k)
-    since: NDArray[np.int64]  # (k, k) first episode after C was 0
-    excess: FloatArray  # (k, k, 2) excess squared error since then, and observations
+    best: NDArray[np.int64]  # (own or pooled,) heaviest filter there
+    tails: (
+        FloatArray  # (own or pooled, 4) means of e^(λz), λ of `POWERS`, z its standardised errors
+    )
+    C: FloatArray  # (own or pooled, k, k)
+    since: NDArray[np.int64]  # (own or pooled, k, k) first episode after C was 0
+    excess: FloatArray  # (own or pooled, k, k, 2) excess squared error since then, observations
     loss: FloatArray  # (k, l) of this episode
     product: FloatArray  # (k, l) probabilities, or variances, not yet in `loss`
     square: FloatArray  # (k, l) squared errors of this episode
@@ -133,13 +150,16 @@ def _longer(array, size):
 
 def make_experts(kk, ll, v):
     """Return kk x ll experts of equal weight; `v` as in `Experts`."""
+    parts = min(ll, 2)
     return Experts(
         weight=np.full((kk, ll), 1 / (kk * ll)),
         v=np.full((kk, ll), float(v)),
         seen=np.zeros(1),
-        C=np.zeros((kk, kk)),
-        since=np.zeros((kk, kk), np.int64),
-        excess=np.zeros((kk, kk, 2)),
+        best=np.zeros(parts, np.int64),
+        tails=np.stack([np.exp(0.5 * POWERS**2)] * parts),
+        C=np.zeros((parts, kk, kk)),
+        since=np.zeros((parts, kk, kk), np.int64),
+        excess=np.zeros((parts, kk, kk, 2)),
         loss=np.zeros((kk, ll)),
         product=np.ones((kk, ll)),
         square=np.zeros((kk, ll)),
@@ -158,6 +178,8 @@ def experts_of(several, i):
         several.weight[i],
         several.v[i],
         several.seen[i],
+        several.best[i],
+        several.tails[i],
         several.C[i],
         several.since[i],
         several.excess[i],
@@ -326,6 +348,10 @@ def see_signal(own, pooled, c, p, i, x, binary, experts, grid):
                 q = (total * guess + 0.5) / (total + 1.0)
                 pay(experts, k, o, q if x == 1.0 else 1.0 - q)
             else:
+                if o == 0 and k == experts.best[0]:
+                    see_error(experts, 0, (x - guess) / np.sqrt(variance))
+                elif o == grid.omega.size - 1 and k == experts.best[-1]:
+                    see_error(experts, 1, (x - guess) / np.sqrt(variance))
                 experts.loss[k, o] += 0.5 * error / variance
                 experts.product[k, o] *= variance
                 if experts.product[k, o] < TINY:
@@ -337,6 +363,18 @@ def see_signal(own, pooled, c, p, i, x, binary, experts, grid):
         own.signal[c, i, k, 1] = mean + (x - mean) / (n + 1.0)
         pooled.signal[p, i, k, 0] = N + 1.0
         pooled.signal[p, i, k, 1] = pooled_mean + (x - pooled_mean) / (N + 1.0)
+
+
+@jit_inline
+def see_error(experts, part, z):
+    """Average e^(λz) in, for a standardised error z of the heaviest filter of a part."""
+    up = exp_of(max(min(z, FARTHEST), -FARTHEST))
+    rate = max(1.0 / (experts.seen[0] + PRIOR), SLOWEST)
+    tails = experts.tails[part]
+    tails[0] += (1.0 / up - tails[0]) * rate
+    tails[1] += (up - tails[1]) * rate
+    tails[2] += (1.0 / (up * up) - tails[2]) * rate
+    tails[3] += (up * up - tails[3]) * rate
 
 
 # ---------------------------------------------------------------- after an episode
@@ -365,28 +403,14 @@ def settle(experts, grid, sign, observations, m):
         for o in range(ll):
             experts.loss[k, o] += sign * log_of(experts.product[k, o])
             best = min(best, experts.loss[k, o])
-    for k in range(kk):
-        for o in range(ll):
-            experts.loss[k, o] = min(experts.loss[k, o] - best, MOST)
-    o = heaviest(experts.weight) % ll
-    for k in range(kk):
-        for j in range(k + 1, kk):
-            if grid.power[j] < grid.power[k] or grid.kappa[j] < grid.kappa[k]:
-                continue
-            C = experts.C[k, j] + experts.loss[k, o] - experts.loss[j, o]
-            if C > 0.0:
-                experts.C[k, j] = C
-                experts.excess[k, j, 0] += experts.square[k, o] - experts.square[j, o]
-                experts.excess[k, j, 1] += observations
-            else:
-                experts.C[k, j] = 0.0
-                experts.excess[k, j, 0] = 0.0
-                experts.excess[k, j, 1] = 0.0
-                experts.since[k, j] = m + 1
+    for part in range(experts.C.shape[0]):
+        temper = excess_of_tails(experts.tails[part]) if sign > 0.0 else 1.0
+        collect(experts, part, grid, temper, observations, m)
     total = 0.0
     for k in range(kk):
         for o in range(ll):
-            experts.weight[k, o] *= exp_of(-experts.loss[k, o])
+            loss = min(experts.loss[k, o] - best, MOST)
+            experts.weight[k, o] *= exp_of(-loss)
             total += experts.weight[k, o]
     for k in range(kk):
         for o in range(ll):
@@ -395,22 +419,74 @@ def settle(experts, grid, sign, observations, m):
             experts.loss[k, o] = 0.0
             experts.product[k, o] = 1.0
             experts.square[k, o] = 0.0
+    for part in range(experts.C.shape[0]):
+        o = strength_of(experts, part)
+        experts.best[part] = 0
+        for k in range(1, kk):
+            if experts.weight[k, o] > experts.weight[experts.best[part], o]:
+                experts.best[part] = k
 
 
 @jit_part
-def alarmed(experts, k, limit):
+def collect(experts, part, grid, temper, observations, m):
+    """Let this episode's losses over `temper` count for and against filters: own, or pooled."""
+    o = strength_of(experts, part)
+    best = np.inf
+    for k in range(grid.kappa.size):
+        best = min(best, experts.loss[k, o])
+    for k in range(grid.kappa.size):
+        behind = min((experts.loss[k, o] - best) / temper, MOST)
+        for j in range(k + 1, grid.kappa.size):
+            if grid.power[j] < grid.power[k] or grid.kappa[j] < grid.kappa[k]:
+                continue
+            ahead = min((experts.loss[j, o] - best) / temper, MOST)
+            C = experts.C[part, k, j] + behind - ahead
+            if C > 0.0:
+                experts.C[part, k, j] = C
+                experts.excess[part, k, j, 0] += experts.square[k, o] - experts.square[j, o]
+                experts.excess[part, k, j, 1] += observations
+            else:
+                start_again(experts, part, k, j, m)
+
+
+@jit_part
+def excess_of_tails(tails):
+    """By how much log E e^(λz) exceeds that of normal errors, λ²/2, at most; at least 1."""
+    largest = 1.0
+    for i in range(POWERS.size):
+        largest = max(largest, 2.0 * log_of(tails[i]) / (POWERS[i] * POWERS[i]))
+    return largest
+
+
+@jit_inline
+def strength_of(experts, part):
+    """Pooling strength that knows the cells of a part only: the first, or the last."""
+    return 0 if part == 0 else experts.loss.shape[1] - 1
+
+
+@jit_inline
+def start_again(experts, part, k, j, m):
+    """Set the evidence against filter k and for filter j to 0 after episode m."""
+    experts.C[part, k, j] = 0.0
+    experts.excess[part, k, j, 0] = 0.0
+    experts.excess[part, k, j, 1] = 0.0
+    experts.since[part, k, j] = m + 1
+
+
+@jit_part
+def alarmed(experts, part, k, limit):
     """Return the filter j whose lead over k is largest and above the limit, or -1."""
     found, largest = -1, limit
-    for j in range(k + 1, experts.C.shape[0]):
-        if experts.C[k, j] > largest:
-            found, largest = j, experts.C[k, j]
+    for j in range(k + 1, experts.C.shape[1]):
+        if experts.C[part, k, j] > largest:
+            found, largest = j, experts.C[part, k, j]
     return found
 
 
 @jit_part
-def jump(experts, k, j, times, over):
+def jump(experts, part, k, j, times, over):
     """Estimated squared jump that filter k missed and filter j followed."""
-    excess, observations = experts.excess[k, j, 0], experts.excess[k, j, 1]
+    excess, observations = experts.excess[part, k, j, 0], experts.excess[part, k, j, 1]
     return times * max(excess / max(observations, 1.0), 0.0) / over
 
 
@@ -454,13 +530,19 @@ def forget_losses(experts):
 
 
 @jit_part
-def clear_alarm(experts, k, j, m):
-    """Give filter k a new chance: the weight of j, and statistics that start again."""
-    kk, ll = experts.weight.shape
-    for o in range(ll):
-        experts.weight[k, o] = max(experts.weight[k, o], experts.weight[j, o])
-    for i in range(k + 1, kk):
-        experts.C[k, i] = 0.0
-        experts.excess[k, i, 0] = 0.0
-        experts.excess[k, i, 1] = 0.0
-        experts.since[k, i] = m + 1
+def clear_alarm(experts, part, k, j, m):
+    """Give filter k a new chance: the weight of j, and statistics that start again.
+
+    Own cells (part 0) belong to all strengths but the last, pooled ones to the last.
+    """
+    for o in range(experts.weight.shape[1]):
+        if belongs(experts, part, o):
+            experts.weight[k, o] = max(experts.weight[k, o], experts.weight[j, o])
+    for i in range(k + 1, experts.C.shape[1]):
+        start_again(experts, part, k, i, m)
+
+
+@jit_inline
+def belongs(experts, part, o):
+    """Whether experts of pooling strength number o live on the cells of a part."""
+    return experts.C.shape[0] == 1 or (o == experts.weight.shape[1] - 1) == (part == 1)

@@ -48,11 +48,11 @@ from safedrift.kernels.tabular.filters import (
     correct_transitions,
     experts_of,
     forget_losses,
-    heaviest,
     jump,
     see_signal,
     see_successor,
     settle,
+    strength_of,
 )
 from safedrift.kernels.tabular.reserve import Returns, aim_above, see_returns
 from safedrift.kernels.types import FloatArray, IndexArray, TableArrays, jit, jit_inline, jit_part
@@ -267,18 +267,19 @@ def learn_factors(states, actions, signals, know, A):
 def answer_alarms_of_moves(memory, limit, m):
     """Correct filters of transitions that were found wrong; whether planning uses one of them."""
     know, experts, used = memory.know, memory.know.moves, False
-    for k in range(experts.weight.shape[0]):
-        j = alarmed(experts, k, limit)
-        if j < 0:
-            continue
-        since, J = experts.since[k, j], jump(experts, k, j, 2.0, 1.0)
-        clear_alarm(experts, k, j, m)
-        if matters(experts.weight, k):
-            used = True
-            events.note_move(memory.events, know.own, memory.plan, k, j, since, m)
-        correct_transitions(know.own, k, j, since, J)
-        correct_transitions(know.pooled, k, j, since, J)
-        memory.clock.alarms[0, k] += 1
+    for part in range(experts.C.shape[0]):
+        cells = know.own if part == 0 else know.pooled
+        for k in range(experts.weight.shape[0]):
+            j = alarmed(experts, part, k, limit)
+            if j < 0:
+                continue
+            since, J = experts.since[part, k, j], jump(experts, part, k, j, 2.0, 1.0)
+            clear_alarm(experts, part, k, j, m)
+            if matters(experts, part, k):
+                used = True
+                events.note_move(memory.events, know.own, cells, memory.plan, k, j, since, m)
+            correct_transitions(cells, k, j, since, J)
+            memory.clock.alarms[0, k] += 1
     return used
 
 
@@ -286,19 +287,20 @@ def answer_alarms_of_moves(memory, limit, m):
 def answer_alarms_of_signals(memory, limit, i, m):
     """Correct filters of signal i that were found wrong; whether planning uses one of them."""
     know, experts, used = memory.know, experts_of(memory.know.signals, i), False
-    for k in range(experts.weight.shape[0]):
-        j = alarmed(experts, k, limit)
-        if j < 0:
-            continue
-        v = experts.v[j, heaviest(experts.weight) % experts.weight.shape[1]]
-        since, J = experts.since[k, j], jump(experts, k, j, 1.0, v)
-        clear_alarm(experts, k, j, m)
-        if matters(experts.weight, k):
-            used = True
-            events.note_signal(memory.events, know.own, memory.plan, i, k, j, since, m)
-        correct_signals(know.own, i, k, j, since, J)
-        correct_signals(know.pooled, i, k, j, since, J)
-        memory.clock.alarms[1 + i, k] += 1
+    for part in range(experts.C.shape[0]):
+        cells = know.own if part == 0 else know.pooled
+        for k in range(experts.weight.shape[0]):
+            j = alarmed(experts, part, k, limit)
+            if j < 0:
+                continue
+            v = experts.v[j, strength_of(experts, part)]
+            since, J = experts.since[part, k, j], jump(experts, part, k, j, 1.0, v)
+            clear_alarm(experts, part, k, j, m)
+            if matters(experts, part, k):
+                used = True
+                events.note_signal(memory.events, know.own, cells, memory.plan, i, k, j, since, m)
+            correct_signals(cells, i, k, j, since, J)
+            memory.clock.alarms[1 + i, k] += 1
     return used
 
 
