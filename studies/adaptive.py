@@ -72,7 +72,8 @@ def play(arguments, kind, signals):
     if stored.is_file() and not (work / NAME).is_file():
         work.mkdir(parents=True, exist_ok=True)
         rows = sd.Comparison.from_parquet(stored).rows
-        (work / NAME).write_text("".join(json.dumps(row.record()) + "\n" for row in rows))
+        kept = (row for row in rows if row.learner not in arguments.again)
+        (work / NAME).write_text("".join(json.dumps(row.record()) + "\n" for row in kept))
     shown = {}
 
     def progress(stage, done, total):
@@ -259,6 +260,9 @@ def main(given=None):
     parser.add_argument("--worlds", nargs="+", help="labels; all by default")
     parser.add_argument("--learners", nargs="+", default=[LEARNER, *OURS, *RIVALS])
     parser.add_argument("--workers", type=int)
+    parser.add_argument(
+        "--again", nargs="+", default=(), help="learners whose stored rows are out of date"
+    )
     parser.add_argument("--page-only", action="store_true")
     arguments = parser.parse_args(given)
     cases = [(kind, signals) for kind in arguments.kinds for signals in arguments.signals]

@@ -79,7 +79,8 @@ def play(arguments, kind):
     if stored.is_file() and not (work / NAME).is_file():
         work.mkdir(parents=True, exist_ok=True)
         rows = sd.Comparison.from_parquet(stored).rows
-        (work / NAME).write_text("".join(json.dumps(row.record()) + "\n" for row in rows))
+        kept = (row for row in rows if row.learner not in arguments.again)
+        (work / NAME).write_text("".join(json.dumps(row.record()) + "\n" for row in kept))
     shown = {}
 
     def progress(stage, done, total):
@@ -238,6 +239,9 @@ def main():
     parser.add_argument("--worlds", nargs="+")
     parser.add_argument("--learners", nargs="+")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument(
+        "--again", nargs="+", default=(), help="learners whose stored rows are out of date"
+    )
     parser.add_argument("--page-only", action="store_true")
     arguments = parser.parse_args()
     if not arguments.page_only:
