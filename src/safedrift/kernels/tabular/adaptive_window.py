@@ -25,23 +25,25 @@ from __future__ import annotations
 import numpy as np
 
 from safedrift.kernels.tabular import window as data
+from safedrift.kernels.tabular.evidence import (
+    alarmed,
+    clear_alarm,
+    correct_signals,
+    correct_transitions,
+    forget_losses,
+    heaviest,
+    jump,
+    settle,
+)
 from safedrift.kernels.tabular.filters import (
     SPREAD,
     age_signals,
     age_transitions,
-    alarmed,
     cell_of,
-    clear_alarm,
-    correct_signals,
-    correct_transitions,
     experts_of,
-    forget_losses,
     growth_of,
-    heaviest,
-    jump,
     see_signal,
     see_successor,
-    settle,
 )
 from safedrift.kernels.types import jit_inline, jit_part
 

@@ -34,7 +34,8 @@ from typing import NamedTuple
 import numpy as np
 
 from safedrift.kernels.elementary import exp_of, log_of
-from safedrift.kernels.tabular.filters import FLOOR, MOST, SPREAD, TINY, heaviest
+from safedrift.kernels.tabular.evidence import heaviest
+from safedrift.kernels.tabular.filters import FLOOR, MOST, SPREAD, TINY
 from safedrift.kernels.types import FloatArray, jit_inline, jit_part
 
 WALKS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)

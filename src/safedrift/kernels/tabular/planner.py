@@ -27,13 +27,22 @@ from safedrift.kernels import exact
 from safedrift.kernels.planning import columns
 from safedrift.kernels.stepping import first_state, next_state, observe
 from safedrift.kernels.tabular import events, factors
+from safedrift.kernels.tabular.evidence import (
+    alarmed,
+    clear_alarm,
+    correct_signals,
+    correct_transitions,
+    forget_losses,
+    jump,
+    settle,
+    strength_of,
+)
 from safedrift.kernels.tabular.filtered_model import (
     Bonuses,
     Knowledge,
     Model,
     Plan,
     choose,
-    find_states,
     matters,
     write_model,
 )
@@ -41,19 +50,12 @@ from safedrift.kernels.tabular.filters import (
     Grid,
     age_signals,
     age_transitions,
-    alarmed,
     cell_of,
-    clear_alarm,
-    correct_signals,
-    correct_transitions,
     experts_of,
-    forget_losses,
-    jump,
     see_signal,
     see_successor,
-    settle,
-    strength_of,
 )
+from safedrift.kernels.tabular.model_states import find_states
 from safedrift.kernels.tabular.reserve import Returns, aim_above, see_returns
 from safedrift.kernels.types import FloatArray, IndexArray, TableArrays, jit, jit_inline, jit_part
 
