@@ -625,10 +625,10 @@ def write_pair(filters, chosen, bonuses, mu, optimism, pair, n, variance, signal
         means[:, h, s, a] = [1.0] + [bonuses.unknown_utility] * (filters.C - 1)
     few = max(n, 0.25)
     move, reward = (filters.omega[chosen[quantity][0][1]] for quantity in (0, 1))
-    growth = 1 + bonuses.growth * np.log(1 + filters.m - last_visit(filters, reward, pair))
+    growth = 1 + bonuses.growth * np.log(1 + rounds_since(filters, reward, pair))
     spread = u[0] + (np.asarray(mu) ** 2 * u[1:]).sum() + variance[0] / few
     bonus = bonuses.reward * np.sqrt(spread * growth)
-    growth = 1 + np.log(1 + filters.m - last_visit(filters, move, pair))
+    growth = 1 + np.log(1 + rounds_since(filters, move, pair))
     visits = visits_of(filters, move, pair)
     bonus += bonuses.range * growth * (filters.H - h - 1) / max(visits, 1) ** 2
     signals[0, h, s, a] = means[0, h, s, a] + bonus
@@ -645,11 +645,18 @@ def visits_of(filters, omega, pair):
     return pooled if np.isinf(omega) else own + min(omega, pooled)
 
 
-def last_visit(filters, omega, pair):
-    """Episode of the last visit that an expert of this pooling strength knows of, or 0."""
-    own, pooled = filters.own.get(pair), filters.pooled.get(pair[1:])
-    seen = {0: [own], np.inf: [pooled]}.get(omega, [own, pooled])
-    return next((found.last for found in seen if found is not None), 0)
+def rounds_since(filters, omega, pair):
+    """Rounds since the last visit that an expert of this pooling strength knows of, or ever.
+
+    A round has as many episodes as it takes to visit every known pair once.
+    """
+    kinds = {0: ["own"], np.inf: ["pooled"]}.get(omega, ["own", "pooled"])
+    places = {"own": pair, "pooled": pair[1:]}
+    for kind in kinds:
+        known = getattr(filters, kind)
+        if places[kind] in known:
+            return (filters.m - known[places[kind]].last) * filters.H / len(known)
+    return filters.m * filters.H / max(len(filters.own), 1)
 
 
 def estimate(filters, chosen, i, pair):

@@ -3,8 +3,8 @@
 Transitions, reward and utilities are averages of the heaviest experts of each quantity. States at
 step h are those that can be reached in the model; a pair of which nothing is known stays where it
 is and pays 1 (its utility: 1 - caution). Known pairs get bonuses. With n effective observations, N
-visits, the last of them Δ episodes ago, u the variance of a mean, V_r and V_g values of the last
-plan and μ its multipliers:
+visits, the last of them Δ rounds ago (a round is as long as it takes to visit every known pair
+once), u the variance of a mean, V_r and V_g values of the last plan and μ its multipliers:
 
     r̃ = r̂ + c_r √((u_r + Σ μ² u_g + Var(V_r + Σ μ V_g)/n)(1 + c_l log(1 + Δ)))
            + c_h (1 + log(1 + Δ))(H - h - 1)/N²
@@ -371,11 +371,11 @@ def write_signals(know, plan, grid, bonuses, h, i, s, model):
             spread += plan.mu[k] * plan.mu[k] * model.signals[1 + k, h, i, a]
         if h + 1 < H:
             spread += value_variance(model, a, 0) / least
-        long = log_of(1.0 + not_visited_for(know, c, q, grid.omega[int(model.chosen[1, 0, 1])]))
+        long = log_of(1.0 + rounds_since(know, c, q, H, grid.omega[int(model.chosen[1, 0, 1])]))
         bonus = bonuses.reward * np.sqrt(spread * (1.0 + bonuses.growth * long))
         if h + 1 < H:
             visits = max(model.visits[a], 1.0)
-            long = log_of(1.0 + not_visited_for(know, c, q, grid.omega[int(model.chosen[0, 0, 1])]))
+            long = log_of(1.0 + rounds_since(know, c, q, H, grid.omega[int(model.chosen[0, 0, 1])]))
             bonus += bonuses.range * (1.0 + long) * (H - h - 1) / (visits * visits)
         model.signals[0, h, i, a] = model.means[0, h, i, a] + bonus
         for g in range(1, C):
@@ -387,14 +387,17 @@ def write_signals(know, plan, grid, bonuses, h, i, s, model):
 
 
 @jit_inline
-def not_visited_for(know, c, q, omega):
-    """Episodes since the last visit to cell c or q that counts for this strength of pooling."""
-    last = 0
+def rounds_since(know, c, q, H, omega):
+    """Rounds since the last visit to cell c or q that counts for this strength of pooling.
+
+    A round is as long as it takes to visit every known pair once.
+    """
+    last, known = 0, know.own.used[0]
     if c >= 0 and omega < np.inf:
         last = know.own.last[c]
     elif q >= 0 and omega > 0.0:
-        last = know.pooled.last[q]
-    return float(know.episode[0] - last)
+        last, known = know.pooled.last[q], know.pooled.used[0]
+    return float(know.episode[0] - last) * H / max(known, 1)
 
 
 @jit_inline
