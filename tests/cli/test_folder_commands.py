@@ -135,10 +135,13 @@ def test_wrong_options_get_a_sentence(tmp_path, monkeypatch, arguments, sentence
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
 def test_a_run_that_is_asked_to_stop_says_how_to_go_on(tmp_path, number):
     out = tmp_path / "a"
-    arguments = ["run", "random", "-n", "3000000", "-o", "states=3", "--measure-log", "50"]
-    arguments += ["--out", str(out), "--checkpoint-every", "0"]
+    arguments = ["run", "random", "-n", "3000000", "-o", "states=8", "-o", "horizon=9"]
+    arguments += ["--measure-log", "50", "--out", str(out), "--checkpoint-every", "0"]
+    # Where these tests run in the background, Ctrl-C is ignored, and children inherit that.
+    listens = "signal.signal(signal.SIGINT, signal.default_int_handler)"
+    script = f"import runpy, signal; {listens}; runpy.run_module('safedrift', run_name='__main__')"
     process = subprocess.Popen(
-        [sys.executable, "-m", "safedrift", *arguments], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", script, *arguments], stderr=subprocess.PIPE, text=True
     )
     try:
         while process.poll() is None and not list(out.glob("checkpoint-*")):
