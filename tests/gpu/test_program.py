@@ -37,6 +37,7 @@ from safedrift.results.scores import FIGURES as SCORES
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no g++ on the PATH")
 ONE_LANE = Layout(1, 1, NOTHING)
+ONE_OF_A_TEAM = Layout(1, 1, NOTHING, 3)
 
 
 @pytest.fixture(scope="module")
