@@ -144,6 +144,12 @@ DEVICE Setting setting_of(const Task &task, int number) {
 
 // ---------------------------------------------------------------- arithmetic
 
+// Doubles and their halves.
+DEVICE unsigned upper_half(double x) { return (unsigned)(AS_BITS(x) >> 32); }
+DEVICE unsigned lower_half(double x) { return (unsigned)AS_BITS(x); }
+DEVICE double from_halves(unsigned upper, unsigned lower) { return AS_DOUBLE((i64)((u64)upper << 32 | lower)); }
+DEVICE unsigned lesser(unsigned x, unsigned y) { return x < y ? x : y; }
+
 // 2^(i/64).
 TABLE double POWERS[] = {
     1.0, 1.0108892860517005, 1.0218971486541166, 1.0330248790212284,
@@ -163,15 +169,16 @@ TABLE double POWERS[] = {
     1.8340080864093424, 1.8539791250833855, 1.8741676341103, 1.8945759815869656,
     1.9152065613971474, 1.9360617934922943, 1.9571441241754002, 1.978456026387951};
 
-// exp(x) for x <= 0 or hardly above, of -708 at least: 2^(k/64) exp(r), as with a longer series in
+// exp(x) for x <= 0 or hardly above, and about exp(-708) for less: 2^(k/64) exp(r), as with a longer series in
 // kernels.tabular.propd_ppo.exponentials.
 DEVICE double exponential(double given) {
-    const double x = given > -708.0 ? given : -708.0;
+    const double x = from_halves(lesser(upper_half(given), 0xc0862000u), lower_half(given));  // its size grows with its bits
     const double shifted = FMA(x, 92.332482616893656, 6755399441055744.0);  // 64 / ln 2
     const int k = (int)AS_BITS(shifted);
     const double r = FMA(shifted - 6755399441055744.0, -0.010830424696249145, x);
     const double y = FMA(FMA(FMA(FMA(FMA(1.0 / 120, r, 1.0 / 24), r, 1.0 / 6), r, 0.5), r, 1.0), r, 1.0);
-    return y * AS_DOUBLE(AS_BITS(POWERS[k & 63]) + ((i64)(k >> 6) << 52));
+    const double power = POWERS[k & 63];
+    return y * from_halves(upper_half(power) + (((unsigned)k << 14) & 0xfff00000u), lower_half(power));
 }
 
 // The square root of a number above 0. A guess of 20 bits is made three times as long.
@@ -197,10 +204,6 @@ DEVICE double inverse(double x) {
     return 1.0 / x;
 #endif
 }
-
-// The upper half of a double, and a double with that upper half: 20 bits of a correction.
-DEVICE int upper_half(double x) { return (int)(AS_BITS(x) >> 32); }
-DEVICE double from_upper_half(int x) { return AS_DOUBLE((i64)x << 32); }
 
 // x <- x * multiplier + increment modulo 2^128, low words first.
 DEVICE void jump(u64 *x, u64 low, u64 high, const u64 *increment) {
@@ -289,7 +292,7 @@ struct Count {
 DEVICE Count count_of(int h, unsigned visits, const Setting &own) {
     Count x;
     if (BERNSTEIN) {  // c sqrt(variance/n) + c² (H-h)/n + lam/(n+lam)
-        const double n = (double)(visits > 0 ? visits : 1), more = n + own.lam, both = inverse(n * more);
+        const double n = (double)(visits > 1 ? visits : 1), more = n + own.lam, both = inverse(n * more);
         x.weight = both * n;
         x.inverse = both * more;
         x.factor = own.scale * x.inverse;
@@ -323,9 +326,9 @@ DEVICE void estimates(
 
 // log pi_{m+1} = log pi_m + step, relative to action 0, in two floats.
 DEVICE void mirror_step(double step, double &high, int &low) {
-    const double add = step + from_upper_half(low);
+    const double add = step + from_halves((unsigned)low, 0);
     const double sum = high + add, back = sum - high;
-    low = upper_half((high - (sum - back)) + (add - back));
+    low = (int)upper_half((high - (sum - back)) + (add - back));  // 20 bits of the correction
     high = sum;
 }
 
@@ -343,7 +346,7 @@ DEVICE void softmax(const double *high, const int *low, double *pi) {
     pi[0] = 1.0;
     for (int a = 1; a < A; a++) {  // the largest is 1: its exponential is that of action 0
         const double x = (a == top ? 0.0 : high[a]) - most;
-        const double y = exponential(x + (from_upper_half(a == top ? 0 : low[a]) - from_upper_half(most_low)));
+        const double y = exponential(x + (from_halves(a == top ? 0u : low[a], 0) - from_halves(most_low, 0)));
         total = total + y;
         pi[a] = a == top ? 1.0 : y;
         pi[0] = a == top ? y : pi[0];

@@ -173,9 +173,10 @@ DEVICE void walk(const Task &task, const Team &x, int r, int lane) {
 
 // ---------------------------------------------------------------- Algorithm 3: evaluation
 
-// The world of a measured episode.
+// The world of an episode: where its part of mixed_signals (H, A, S, 1+K) begins, and where it is
+// measured that of mixed_P (H-1, pairs of entries (a, next), S, 2).
 struct World {
-    const double *signals, *P;  // (H, A, S, 1+K); (H-1, pairs of entries (a, next), S, 2)
+    unsigned signals, P;
 };
 
 // Estimates of all channels at (h, s, a), from V at all states of the next step; `x` is at step h.
@@ -209,12 +210,12 @@ DEVICE void estimate(const Team &x, int h, int a, int at, const double *ahead, c
 
 // One step back at (h, s): estimates, the step towards the next policy, and V of all channels.
 template <bool LAST, bool MEASURED>
-DEVICE void step_back(const Team &team, const World &world, int h, int r, int s, const double *lv, const Setting &own, bool improves) {
+DEVICE void step_back(const Task &task, const Team &team, const World &world, int h, int r, int s, const double *lv, const Setting &own) {
     const Team x = at_step(team, h);
     const int at = r * S + s;
     const double *ahead_of = x.v + ((h + 1) % 2 * ROW + r * S) * WIDTH;
-    const double *signals_of = world.signals + h * (STEP * (1 + K)) + s * (1 + K);
-    const double *P_of = world.P + h * (P_PAIRS * 2 * S) + 2 * s;
+    const double *signals_of = task.mixed_signals + (world.signals + h * (STEP * (1 + K)) + s * (1 + K));
+    const double *P_of = task.mixed_P + (world.P + h * (P_PAIRS * 2 * S) + 2 * s);
     double ahead[LAST ? 1 : S * CHANNELS], P[LAST ? 1 : 2 * P_PAIRS], signals[A][1 + K];
     double pi[A], high[A], V[WIDTH], reference[1 + K];
     int low[A];
@@ -247,15 +248,7 @@ DEVICE void step_back(const Team &team, const World &world, int h, int r, int s,
         mirror_step(own.alpha * step, high[a], low[a]);
     }
     for (int i = 0; i < WIDTH; i += 2) ((Two *)(x.v + (h % 2 * ROW + at) * WIDTH))[i / 2] = {V[i], V[i + 1]};
-    if (improves) {
-        softmax(high, low, pi);
-    } else {  // a restart: Alg. 1, lines 4 and 5
-        for (int a = 0; a < A; a++) {
-            pi[a] = 1.0 / A;
-            high[a] = 0.0;
-            low[a] = 0;
-        }
-    }
+    softmax(high, low, pi);
     for (int a = 0; a < A; a++) x.pi[a * ROW + at] = pi[a];
     for (int a = 1; a < A; a++) {
         x.logit[(a - 1) * ROW + at] = high[a];
@@ -264,11 +257,11 @@ DEVICE void step_back(const Team &team, const World &world, int h, int r, int s,
 }
 
 template <bool MEASURED>
-DEVICE void evaluate_policy(const Team &x, const World &world, int r, int lane, const double *lv, const Setting &own, bool improves) {
-    EACH(s, S) step_back<true, MEASURED>(x, world, H - 1, r, s, lv, own, improves);
+DEVICE void evaluate_policy(const Task &task, const Team &x, const World &world, int r, int lane, const double *lv, const Setting &own) {
+    EACH(s, S) step_back<true, MEASURED>(task, x, world, H - 1, r, s, lv, own);
     BARRIER;
     for (int h = H - 2; h >= 0; h--) {
-        EACH(s, S) step_back<false, MEASURED>(x, world, h, r, s, lv, own, improves);
+        EACH(s, S) step_back<false, MEASURED>(task, x, world, h, r, s, lv, own);
         BARRIER;
     }
 }
@@ -283,18 +276,28 @@ DEVICE double value_at_start(const Task &task, const Team &x, int r, int c) {
 // ---------------------------------------------------------------- Algorithm 1
 
 // A new window: no data yet (Alg. 1, line 3).
-DEVICE void forget(const Team &x, int r, int lane) {
+DEVICE void open_window(const Team &x, int r, int s) {
     for (int h = 0; h < H; h++) {
         const Team now = at_step(x, h);
-        EACH(s, S) {
-            for (int a = 0; a < A; a++) {
-                const int p = a * ROW + r * S + s;
-                for (int j = 0; j < WORDS; j++) now.counts[p * WORDS + j] = 0;
-                for (int c = 0; c <= K; c++) now.sums[p * (1 + K) + c] = 0.0;
-            }
+        for (int a = 0; a < A; a++) {
+            const int p = a * ROW + r * S + s;
+            for (int j = 0; j < WORDS; j++) now.counts[p * WORDS + j] = 0;
+            for (int c = 0; c <= K; c++) now.sums[p * (1 + K) + c] = 0.0;
         }
     }
-    if (lane == 0) x.window[r] += 1;
+    if (s == 0) x.window[r] += 1;
+}
+
+// A restart: Alg. 1, lines 4 and 5.
+DEVICE void restart(const Team &x, int r, int s) {
+    for (int h = 0; h < H; h++) {
+        const Team now = at_step(x, h);
+        for (int a = 0; a < A; a++) now.pi[a * ROW + r * S + s] = 1.0 / A;
+        for (int a = 1; a < A; a++) {
+            now.logit[(a - 1) * ROW + r * S + s] = 0.0;
+            now.low[(a - 1) * ROW + r * S + s] = 0;
+        }
+    }
 }
 
 // The episode enters the window: what happened at step h.
@@ -335,20 +338,30 @@ DEVICE void log_episode(const Task &task, const Team &x, i64 run, int e, int r, 
     EACH(k, K) task.log_mu[place * K + k] = x.mu[k * TEAM + r];
 }
 
+// Episodes of this launch before the next one whose number is a multiple of `period`.
+constexpr int ENDLESS = 1 << 30;
+DEVICE int until(const Task &task, i64 period) {
+    const i64 left = (period - task.first % period) % period;
+    return left < ENDLESS ? (int)left : ENDLESS;
+}
+
 // All episodes of a launch, of run number r of a team.
 DEVICE void play_run(const Task &task, i64 run, int r, int lane, const Team &x) {
     const Setting own = setting_of(task, task.setting[run]);
-    i64 window_age = task.first % own.W, policy_age = task.first % own.L;
+    int until_window = until(task, own.W), until_restart = until(task, own.L);
     Episode now = episode_at(task, 0);
     for (int e = 0; e < (int)task.episodes; e++) {  // Alg. 1, line 2
         const Episode coming = episode_at(task, e + 1 < task.episodes ? e + 1 : e);
-        if (window_age == 0) {
-            forget(x, r, lane);
-            BARRIER;
+        if (until_window == 0) {
+            EACH(s, S) open_window(x, r, s);
+            until_window = own.W < ENDLESS ? (int)own.W : ENDLESS;
         }
-        window_age = window_age + 1 == own.W ? 0 : window_age + 1;
-        policy_age = policy_age + 1 == own.L ? 0 : policy_age + 1;
-        const bool improves = policy_age != 0;  // else the next policy is uniform
+        if (until_restart == 0) {
+            EACH(s, S) restart(x, r, s);
+            until_restart = own.L < ENDLESS ? (int)own.L : ENDLESS;
+        }
+        until_window--;
+        until_restart--;
         draw_all(x, now, task.entries, r, lane);
         EACH(k, K) {
             const int j = k * TEAM + r;
@@ -359,13 +372,13 @@ DEVICE void play_run(const Task &task, i64 run, int r, int lane, const Team &x) 
         walk(task, x, r, lane);
         BARRIER;
         // Alg. 1, line 13 (Alg. 3), and line 8 of the next episode
-        const World world = {task.mixed_signals + (i64)e * (1 + K) * PAIRS, task.mixed_P + (i64)now.row * WORLD_P};
+        const World world = {(unsigned)e * (1 + K) * PAIRS, (unsigned)now.row * WORLD_P};
         const i64 window = x.window[r] < own.windows ? x.window[r] : own.windows - 1;
         const double *lv = own.LV + window * K * H;
-        if (now.row >= 0) evaluate_policy<true>(x, world, r, lane, lv, own, improves);
-        else evaluate_policy<false>(x, world, r, lane, lv, own, improves);
+        if (now.row >= 0) evaluate_policy<true>(task, x, world, r, lane, lv, own);
+        else evaluate_policy<false>(task, x, world, r, lane, lv, own);
         values_of(task, x, run, e, now.row, r, lane, own);
-        EACH(h, H) count(x, world.signals, h, r);
+        EACH(h, H) count(x, task.mixed_signals + world.signals, h, r);
         if (task.log_states) log_episode(task, x, run, e, r, lane);
         BARRIER;
         if (own.dual_signal == OBSERVED) {
@@ -379,15 +392,12 @@ DEVICE void play_run(const Task &task, i64 run, int r, int lane, const Team &x) 
     }
 }
 
-// Before the first episode: a uniform policy, generators at the first number of each kind.
+// Before the first episode: zero multipliers, generators at the first number of each kind.
 DEVICE void begin_run(const Task &task, i64 run, int r, int lane, const Team &x) {
     const u64 *given = task.generators + run * 8;
     EACH(k, K) x.mu[k * TEAM + r] = x.dual[k * TEAM + r] = x.last_b[k * TEAM + r] = 0.0;
     EACH(stream, 2) begin_increment(given + 4 * stream, stream, x.increment + 2 * (stream * TEAM + r));
     EACH(j, DRAWS) begin_generator(given + (j < H ? 0 : 4), j < H ? j : j - H, x.generator + 2 * (j * TEAM + r));
-    for (int h = 0; h < H; h++)
-        for (int a = 0; a < A; a++)
-            EACH(s, S) at_step(x, h).pi[a * ROW + r * S + s] = 1.0 / A;
     if (lane == 0) x.window[r] = -1;
 }
 
