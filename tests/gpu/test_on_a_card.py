@@ -4,7 +4,7 @@ import pytest
 from comparing import agents, check_same, small_world
 
 import safedrift as sd
-from safedrift.gpu.program import ALL, HOT, NOTHING, Layout
+from safedrift.gpu.program import ALL, HOT, MOST, NOTHING, Layout
 
 GPU = sd.devices()[1]
 pytestmark = [
@@ -35,6 +35,7 @@ def test_trajectories_and_values_of_the_cpu(card, name, noisy):
 @pytest.mark.parametrize(
     "layout",
     [
+        Layout(5, 18, ALL, 6), Layout(5, 36, MOST, 6), Layout(5, 24, HOT, 6), Layout(5, 3, ALL, 3),
         Layout(8, 16, ALL), Layout(16, 3, ALL), Layout(32, 4, ALL), Layout(64, 1, HOT),
         Layout(32, 2, NOTHING), Layout(128, 1, NOTHING),
     ],

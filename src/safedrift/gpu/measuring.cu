@@ -41,13 +41,13 @@ DEVICE void mix_transitions(const Task &task, i64 row, i64 i) {
     task.mixed_P[row * WORLD_P + i] = p;
 }
 
-DEVICE i64 world_size(const Task &) { return WORLD_P; }
+DEVICE constexpr i64 world_doubles(i64) { return WORLD_P; }
 #else
 DEVICE void mix_transitions(const Task &task, i64 row, i64 e) {
     task.mixed_P[row * task.entries + e] = transition(task, task.measured[row], e);
 }
 
-DEVICE i64 world_size(const Task &task) { return task.entries; }
+DEVICE constexpr i64 world_doubles(i64 entries) { return entries; }
 #endif
 
 // Item i of all signals of the episodes of this launch, (episodes, H, A, S, 1+K).
@@ -207,7 +207,7 @@ DEVICE void accumulate(const Task &task, i64 run) {
 extern "C" __global__ void mix_worlds(const __grid_constant__ Task task) {
     const i64 thread = (i64)blockIdx.x * blockDim.x + threadIdx.x, all = (i64)gridDim.x * blockDim.x;
     for (i64 i = thread; i < task.episodes * (1 + K) * PAIRS; i += all) mix_signals(task, i);
-    const i64 size = world_size(task);
+    const i64 size = world_doubles(task.entries);
     for (i64 i = thread; i < task.rows * size; i += all) mix_transitions(task, i / size, i % size);
 }
 
@@ -229,7 +229,7 @@ extern "C" __global__ void accumulate_sums(const __grid_constant__ Task task) {
 
 extern "C" void mix_worlds(const Task *task) {
     for (i64 i = 0; i < task->episodes * (1 + K) * PAIRS; i++) mix_signals(*task, i);
-    const i64 size = world_size(*task);
+    const i64 size = world_doubles(task->entries);
     for (i64 i = 0; i < task->rows * size; i++) mix_transitions(*task, i / size, i % size);
 }
 
@@ -244,6 +244,7 @@ extern "C" void accumulate_sums(const Task *task) {
 
 extern "C" i64 state_bytes() { return STATE_BYTES; }
 extern "C" i64 hot_bytes() { return HOT_BYTES; }
+extern "C" i64 world_size(i64 entries) { return world_doubles(entries); }
 
 extern "C" void begin(const Task *task) {
     for (i64 run = 0; run < task->runs; run++)

@@ -35,9 +35,9 @@ FEWEST = 64  # registers of a thread that it should have at least
 SMALL = 24 * 1024  # bytes of a state of which several share a block
 THREADS = 128  # of a block
 TEAM_STATES = TEAM_ACTIONS = 8  # at most, for teams
-MOST_TEAMS = 3  # of a block
+MOST_TEAMS = 4  # of a block
 TEAM_BYTES = 56 * 1024  # of the states of a team at most: four teams on a multiprocessor
-NOTHING, HOT, ALL = 0, 1, 2  # of a state that is in shared memory
+NOTHING, HOT, ALL, MOST = 0, 1, 2, 3  # of a state that is in shared memory
 
 
 class Shape(NamedTuple):
@@ -80,13 +80,16 @@ def _group_bytes(shape: Shape) -> tuple[int, int]:
     return hot, hot + _whole(8 * (1 + K) * pairs + 12 * logits)
 
 
-def _team_bytes(shape: Shape, team: int) -> tuple[int, int]:
+def _team_bytes(shape: Shape, team: int, shared: int = ALL) -> tuple[int, int]:
     """Bytes of the hot part and of the whole state of a team (teams.cu)."""
     H, S, A, K, C = shape[:5]
     row, width = team * S, (C + 1 + K + 1) // 2 * 2
     in_a_word = 4 // shape.count_bytes
-    hot_step = _whole(8 * A * row + 4 * A * row * ((S + in_a_word) // in_a_word))
-    cold_step = _whole(8 * A * row * (1 + K) + 12 * (A - 1) * row)
+    logits = 12 * (A - 1) * row
+    hot_logits, cold_logits = (logits, 0) if shared == MOST else (0, logits)
+    counts = 4 * A * row * ((S + in_a_word) // in_a_word)
+    hot_step = _whole(8 * A * row + hot_logits) + _whole(counts)
+    cold_step = _whole(8 * A * row * (1 + K) + cold_logits)
     doubles = 2 * row * width + (3 * shape.draws + 4 + 3 * K + (1 + K) * H + H + 1) * team
     hot = H * hot_step + _whole(8 * doubles + 4 * H * team)
     return hot, hot + H * cold_step
@@ -107,7 +110,7 @@ class Layout(NamedTuple):
 
     def state_bytes(self, shape: Shape) -> tuple[int, int]:
         """Bytes of the hot part and of the whole state of a run, or of the runs of a team."""
-        return _team_bytes(shape, self.team) if self.team else _group_bytes(shape)
+        return _team_bytes(shape, self.team, self.shared) if self.team else _group_bytes(shape)
 
     def memory_bytes(self, shape: Shape, runs: int) -> int:
         """Bytes of the states of so many runs."""
@@ -116,7 +119,7 @@ class Layout(NamedTuple):
     def shared_bytes(self, shape: Shape) -> int:
         """Bytes of shared memory of a block."""
         hot, whole = self.state_bytes(shape)
-        return self.runs // (self.team or 1) * (0, hot, whole)[self.shared]
+        return self.runs // (self.team or 1) * (0, hot, whole, hot)[self.shared]
 
     def world_doubles(self, shape: Shape, entries: int) -> int:
         """Numbers of the mixed transitions of an episode (`WORLD_P` of teams)."""
@@ -157,7 +160,10 @@ def layout_for(shape: Shape, shared: int = SHARED) -> Layout:
         team = 32 // shape.S
         size = _team_bytes(shape, team)[1]
         if size <= min(TEAM_BYTES, shared):
-            return Layout(shape.S, team * min(MOST_TEAMS, shared // size), ALL, team)
+            room = shared + RESERVED
+            fitting = {n: n * (room // (n * size + RESERVED)) for n in range(1, MOST_TEAMS + 1)}
+            teams = max(fitting, key=lambda n: (fitting[n], n))  # of a block
+            return Layout(shape.S, team * teams, ALL, team)
     hot, size = _group_bytes(shape)
     if size <= min(SMALL, shared):
         lanes = next((n for n in (8, 16) if n >= shape.A * shape.S), 32)

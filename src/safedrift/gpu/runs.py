@@ -1,8 +1,9 @@
 """Many runs of PROPD-PPO with counts on a card: what they are given, and in which portions.
 
 Runs are played in batches that fit into memory, each batch a chunk of episodes at a time: `play`
-writes the policy of every measured episode, `evaluate_policies` their exact values, and
-`accumulate_sums` adds these up (teams find exact values while they play). What is kept of a run is its state and its sums.
+writes the policy of every measured episode, `evaluate_policies` their exact values (teams find
+these while they play), and `accumulate_sums` adds them up. What is kept of a run is its state and
+its sums.
 """
 
 from __future__ import annotations
@@ -153,9 +154,7 @@ def _periods(learner: PROPDPPO) -> tuple[int, int]:
     return ENDLESS, ENDLESS
 
 
-def _portions(
-    everyone: IntArray, shape: Shape, layout: Layout, room: int
-) -> Iterator[IntArray]:
+def _portions(everyone: IntArray, shape: Shape, layout: Layout, room: int) -> Iterator[IntArray]:
     """Cut the runs into batches whose states, and policies of some episodes, fit into memory."""
     policy = 8 * shape.H * shape.S * shape.A
     size = max(1, room // (2 * (layout.memory_bytes(shape, 1) + 16 * policy)))

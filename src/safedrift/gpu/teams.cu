@@ -15,8 +15,12 @@ constexpr int WORLD_P = H > 1 ? (H - 1) * P_PAIRS * 2 * S : 2;  // of an episode
 
 // Memory of a team. `hot` is looked up at random, of `cold` a lane reads each number once. What
 // belongs to a step of the horizon lies together, so that one offset leads to all of it.
-constexpr int HOT_STEP = (8 * A * ROW + 4 * A * ROW * WORDS + 15) / 16 * 16;           // bytes
-constexpr int COLD_STEP = (8 * A * ROW * (1 + K) + 12 * (A - 1) * ROW + 15) / 16 * 16;
+constexpr bool HOT_LOGITS = SHARED_STATE == 3;
+constexpr int LOGITS = 12 * (A - 1) * ROW;  // bytes of a step
+constexpr int COUNTS_AT = (8 * A * ROW + (HOT_LOGITS ? LOGITS : 0) + 15) / 16 * 16;
+constexpr int HOT_STEP = COUNTS_AT + (4 * A * ROW * WORDS + 15) / 16 * 16;
+constexpr int COLD_STEP = (8 * A * ROW * (1 + K) + (HOT_LOGITS ? 0 : LOGITS) + 15) / 16 * 16;
+constexpr int LOGIT_STEP = HOT_LOGITS ? HOT_STEP : COLD_STEP;
 
 struct Team {
     double *pi;                         // (A, ROW) of each step
@@ -38,9 +42,9 @@ constexpr i64 STATE_BYTES = HOT_BYTES + (i64)H * COLD_STEP;
 DEVICE Team team_at(char *hot, char *cold) {
     Team x;
     x.pi = (double *)hot;
-    x.counts = (unsigned *)(x.pi + A * ROW);
     x.sums = (double *)cold;
-    x.logit = x.sums + A * ROW * (1 + K);
+    x.logit = HOT_LOGITS ? x.pi + A * ROW : x.sums + A * ROW * (1 + K);
+    x.counts = (unsigned *)(hot + COUNTS_AT);
     x.low = (int *)(x.logit + (A - 1) * ROW);
     x.v = (double *)(hot + H * HOT_STEP);
     x.generator = (u64 *)(x.v + 2 * ROW * WIDTH);
@@ -61,8 +65,8 @@ DEVICE Team at_step(Team x, int h) {
     x.pi += h * (HOT_STEP / 8);
     x.counts += h * (HOT_STEP / 4);
     x.sums += h * (COLD_STEP / 8);
-    x.logit += h * (COLD_STEP / 8);
-    x.low += h * (COLD_STEP / 4);
+    x.logit += h * (LOGIT_STEP / 8);
+    x.low += h * (LOGIT_STEP / 4);
     return x;
 }
 
