@@ -37,7 +37,7 @@ __all__ = ["Batch", "Measured", "generator_words", "obstacle", "play_batches"]
 MOST_VALUES = 4096  # (1+K) S: a thread keeps the values of two steps to itself
 MOST_COUNTS = 2**30  # H S² A: counts of transitions are dense
 MOST_CONSTRAINTS = 3
-MOST_EPISODES = 2**14  # of a chunk
+MOST_EPISODES = 2**16  # of a chunk
 MOST_MEASURED = 512  # of a chunk's episodes
 MOST_MEASURED_BY_TEAMS = 2048  # which write no policies
 MIXING_BLOCKS = 512
@@ -209,12 +209,15 @@ class _Task:
         self.set(values)
 
     def set(self, values: dict[str, Any]) -> None:
-        """Set arrays, which are copied there, and integers."""
+        """Set arrays, which are copied there (once if given by several names), and integers."""
+        copies: dict[int, Any] = {}
         for name, value in values.items():
             if isinstance(value, int | np.integer):
                 self.words[name] = int(value)
             else:
-                self.hold(name, self.machine.put(value))
+                if id(value) not in copies:
+                    copies[id(value)] = self.machine.put(value)
+                self.hold(name, copies[id(value)])
 
     def hold(self, name: str, array: Any) -> None:
         """Set an array that is there already."""
