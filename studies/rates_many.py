@@ -32,9 +32,9 @@ GRID = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000,
         10_000_000, 30_000_000, 100_000_000)  # fmt: skip
 FIGURES = {"DR": "dynamic_regret", "CV": "violation", "DR+": "positive_regret",
            "CV+": "positive_violation"}  # fmt: skip
-BESIDE = 16  # worlds that are played beside each other on a GPU
+BESIDE = 24  # worlds that are played beside each other on a GPU
 LONG = 30_000_000  # episodes of a world that takes gigabytes while it is made
-PREPARING = BoundedSemaphore(3)  # of these
+PREPARING = BoundedSemaphore(5)  # of these
 MARK = "<!-- table of studies/rates_many.py: {} -->"
 
 

@@ -304,12 +304,18 @@ DEVICE void restart(const Team &x, int r, int s) {
     }
 }
 
-// The episode enters the window: what happened at step h.
-DEVICE void count(const Team &x, const double *signals, int h, int r) {
+// Where in mixed_signals those of an episode begin, and those of what happened at its step h.
+DEVICE unsigned signals_of(int e) { return (unsigned)e * (1 + K) * PAIRS; }
+DEVICE unsigned signals_at(const Team &x, int e, int h, int r) {
+    const int visited = x.visited[h * TEAM + r];
+    return signals_of(e) + ((h * A + (visited >> 16)) * S + (visited & 0xffff)) * (1 + K);
+}
+
+// The episode enters the window: what happened at step h, where signals have the given means.
+DEVICE void count(const Team &x, const double *means, int h, int r) {
     const Team now = at_step(x, h);
     const int visited = x.visited[h * TEAM + r], s = visited & 0xffff, a = visited >> 16;
     const int p = a * ROW + r * S + s;
-    const double *means = signals + ((h * A + a) * S + s) * (1 + K);
     add_one(now.counts + p * WORDS, S);
     if (h + 1 < H) add_one(now.counts + p * WORDS, x.visited[(h + 1) * TEAM + r] & 0xffff);
     for (int c = 0; c <= K; c++) {
@@ -375,14 +381,15 @@ DEVICE void play_run(const Task &task, i64 run, int r, int lane, const Team &x) 
         BARRIER;
         walk(task, x, r, lane);
         BARRIER;
+        if (now.row < 0) EACH(h, H) PREFETCH(task.mixed_signals + signals_at(x, e, h, r));
         // Alg. 1, line 13 (Alg. 3), and line 8 of the next episode
-        const World world = {(unsigned)e * (1 + K) * PAIRS, (unsigned)now.row * WORLD_P};
+        const World world = {signals_of(e), (unsigned)now.row * WORLD_P};
         const i64 window = x.window[r] < own.windows ? x.window[r] : own.windows - 1;
         const double *lv = own.LV + window * K * H;
         if (now.row >= 0) evaluate_policy<true>(task, x, world, r, lane, lv, own);
         else evaluate_policy<false>(task, x, world, r, lane, lv, own);
         values_of(task, x, run, e, now.row, r, lane, own);
-        EACH(h, H) count(x, task.mixed_signals + world.signals, h, r);
+        EACH(h, H) count(x, task.mixed_signals + signals_at(x, e, h, r), h, r);
         if (task.log_states) log_episode(task, x, run, e, r, lane);
         BARRIER;
         if (own.dual_signal == OBSERVED) {
