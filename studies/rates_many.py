@@ -34,7 +34,7 @@ FIGURES = {"DR": "dynamic_regret", "CV": "violation", "DR+": "positive_regret",
            "CV+": "positive_violation"}  # fmt: skip
 BESIDE = 24  # worlds that are played beside each other on a GPU
 LONG = 30_000_000  # episodes of a world that takes gigabytes while it is made
-PREPARING = BoundedSemaphore(5)  # of these
+PREPARING = BoundedSemaphore(4)  # of these
 MARK = "<!-- table of studies/rates_many.py: {} -->"
 
 

@@ -38,6 +38,7 @@ TEAM_STATES = TEAM_ACTIONS = 8  # at most, for teams
 MOST_TEAMS = 4  # of a block
 TEAM_BYTES = 56 * 1024  # of the states of a team at most: four teams on a multiprocessor
 NOTHING, HOT, ALL, MOST = 0, 1, 2, 3  # of a state that is in shared memory
+TEAM_STATE = ALL  # MOST (all but sums of signals) and HOT make room for more teams
 
 
 class Shape(NamedTuple):
@@ -158,12 +159,12 @@ def layout_for(shape: Shape, shared: int = SHARED) -> Layout:
     """
     if shape.S <= TEAM_STATES and shape.A <= TEAM_ACTIONS:
         team = 32 // shape.S
-        size = _team_bytes(shape, team)[1]
+        size = Layout(shape.S, team, TEAM_STATE, team).shared_bytes(shape)
         if size <= min(TEAM_BYTES, shared):
             room = shared + RESERVED
             fitting = {n: n * (room // (n * size + RESERVED)) for n in range(1, MOST_TEAMS + 1)}
             teams = max(fitting, key=lambda n: (fitting[n], n))  # of a block
-            return Layout(shape.S, team * teams, ALL, team)
+            return Layout(shape.S, team * teams, TEAM_STATE, team)
     hot, size = _group_bytes(shape)
     if size <= min(SMALL, shared):
         lanes = next((n for n in (8, 16) if n >= shape.A * shape.S), 32)
