@@ -43,6 +43,12 @@ class Machine(Protocol):
     ) -> None:
         """Start an entry point with the words of a task."""
 
+    def mark(self) -> Any:
+        """Return a mark behind all that was started."""
+
+    def wait(self, mark: Any) -> None:
+        """Wait until all before a mark is done."""
+
 
 class Card:
     """The card that CuPy uses."""
@@ -100,3 +106,13 @@ class Card:
         if shared > 48 * 1024:
             kernel.max_dynamic_shared_size_bytes = shared
         kernel(grid, (threads,), (words,), shared_mem=shared)
+
+    def mark(self) -> Any:
+        """Return a mark behind all that was started by this thread."""
+        event = self.cupy.cuda.Event(block=True, disable_timing=True)
+        event.record()
+        return event
+
+    def wait(self, mark: Any) -> None:
+        """Wait until all before a mark is done."""
+        mark.synchronize()

@@ -248,6 +248,7 @@ def _play(
     groups, threads = (-(-R // layout.runs), 1), layout.threads
     machine.launch(program, "begin", task.there(), groups, threads, 0)
     logs: list[dict[str, NDArray[Any]]] = []
+    started: list[tuple[Any, int]] = []  # marks behind chunks, and their episodes
     for first in range(0, M, B):
         size = min(B, M - first)
         task.set(_rows(measured, first, size) | {"first": first, "episodes": size})
@@ -259,9 +260,18 @@ def _play(
         _measure(machine, program, task, layout, there)
         if log:
             logs.append(_log(machine, task, R, size))
-        progress(R * size)
+        started.append((machine.mark(), R * size))
+        if len(started) > 1:  # one is played while the next one is prepared
+            _finish(machine, *started.pop(0), progress)
+    _finish(machine, *started.pop(), progress)
     found = machine.get(task.held["found"])
     return found.reshape(R, measured.recorded.size, 2 + 2 * shape.K), logs
+
+
+def _finish(machine: Machine, mark: Any, played: int, progress: Callable[[int], None]) -> None:
+    """Wait for a chunk and report it."""
+    machine.wait(mark)
+    progress(played)
 
 
 def _make_room(
