@@ -1,6 +1,7 @@
 """Episodes a second of PROPD-PPO on a card, beside a jitted, vmapped JAX version of the same loop.
 
     python benchmarks/gpu.py [--episodes 4096] [--jax-episodes 512]
+    python benchmarks/gpu.py --no-jax --layouts     # other layouts of the small size as well
 
 Needs CuPy (`pip install 'safedrift[gpu]'`), and JAX for the second column, which is left out where
 it is missing. Both evaluate the policy of every episode exactly, with drifting transitions, rewards
@@ -10,16 +11,25 @@ times JAX at (5, 3, 5), and 15 times JAX at (20, 5, 10).
 """
 
 import argparse
+import os
 import time
+from functools import lru_cache
 
 import numpy as np
 
 import safedrift as sd
 from safedrift.experiments.streams import seeds
-from safedrift.gpu.runs import Measured, generator_words, play_batches
+from safedrift.gpu.program import ALL, HOT, MOST, Layout, layout_for
+from safedrift.gpu.runs import Measured, _shapes, generator_words, play_batches
 
 SIZES = ((5, 3, 5), (20, 5, 10))  # S, A, H
-RUNS = {(5, 3, 5): 19008, (20, 5, 10): 4224}  # multiples of what 132 multiprocessors play at once
+RUNS = {(5, 3, 5): 20_000, (20, 5, 10): 4_000}  # at least; all multiprocessors have as many
+MULTIPROCESSORS = 132
+LAYOUTS = (  # of the small size: a lane for each state, then lanes for pairs
+    Layout(5, 18, ALL, 6), Layout(5, 6, ALL, 6), Layout(5, 54, ALL, 6),
+    Layout(5, 24, MOST, 6), Layout(5, 36, MOST, 6), Layout(5, 72, MOST, 6),
+    Layout(5, 24, HOT, 6), Layout(5, 36, HOT, 6), Layout(5, 48, HOT, 6), Layout(16, 8, ALL),
+)  # fmt: skip
 JAX_RUNS = {(5, 3, 5): (4096, 16384), (20, 5, 10): (2048, 8192)}
 W = L = 400
 
@@ -29,24 +39,39 @@ def world_of(S, A, H, episodes):
     return sd.problems.make("random", episodes=episodes, seed=0, **options)
 
 
-def on_card(card, world, learner, runs):
-    """Episodes a second and the mean of 1 - V_r; the second of two calls counts."""
-    words = [
-        [generator_words(child["learner"]), generator_words(child["world"])]
-        for child in map(seeds, range(runs))
-    ]
-    generators, M = np.array(words, np.uint64), world.M
+@lru_cache
+def words(runs):
+    """Streams of so many seeds."""
+    children = map(seeds, range(runs))
+    found = [[generator_words(x["learner"]), generator_words(x["world"])] for x in children]
+    return np.array(found, np.uint64)
+
+
+def full(shape, layout, at_least):
+    """The least number of runs that is as many on every multiprocessor, all the time."""
+    together = MULTIPROCESSORS * layout.blocks(shape) * layout.runs
+    return -(-at_least // together) * together
+
+
+def on_card(card, world, learner, layout=None):
+    """Runs, episodes a second and the mean of 1 - V_r; the second of two calls counts."""
+    (shape,) = _shapes(world.arrays, [learner], False)
+    layout = layout or layout_for(shape, card.shared)
+    runs, M = full(shape, layout, RUNS[world.S, world.A, world.H]), world.M
+    generators = words(30_000)[:runs] if runs <= 30_000 else words(runs)
     measured = Measured(np.arange(M), np.ones(M), np.ones(M), np.array([M - 1]))
 
     def play():
         start = time.perf_counter()
-        batches = play_batches(card, world.arrays, [learner], generators, False, measured)
+        batches = play_batches(
+            card, world.arrays, [learner], generators, False, measured, layout=layout
+        )
         regret = np.concatenate([batch.sums[:, 0, 0] for batch in batches])
         return time.perf_counter() - start, regret.mean() / M
 
     play()
     seconds, mean = play()
-    return runs * M / seconds, mean
+    return runs, runs * M / seconds, mean
 
 
 # ---------------------------------------------------------------- the same loop in JAX
@@ -54,6 +79,7 @@ def on_card(card, world, learner, runs):
 
 def in_jax(world, learner, runs):
     """Episodes a second of a jitted, vmapped scan over episodes, and the mean of 1 - V_r."""
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # memory for both
     import jax
 
     jax.config.update("jax_enable_x64", True)
@@ -172,6 +198,8 @@ def main():
     parser.add_argument("--episodes", type=int, default=4096)
     parser.add_argument("--jax-episodes", type=int, default=512)
     parser.add_argument("--jax-only", action="store_true", help="leave out the card")
+    parser.add_argument("--no-jax", action="store_true", help="leave out JAX")
+    parser.add_argument("--layouts", action="store_true", help="try other layouts as well")
     chosen = parser.parse_args()
     card = None
     if not chosen.jax_only:
@@ -180,20 +208,34 @@ def main():
         card = Card()
         print(card.name)
     for sizes in SIZES:
-        ours, theirs = 0.0, 0.0
-        for episodes in (chosen.jax_episodes, chosen.episodes) if card else ():
-            ours, mean = on_card(card, *played(sizes, episodes), RUNS[sizes])
-            show(sizes, ours, mean, episodes, f"{RUNS[sizes]} runs")
-        for runs in JAX_RUNS[sizes]:
-            try:
-                rate, mean = in_jax(*played(sizes, chosen.jax_episodes), runs)
-            except ImportError:
-                print("JAX is not installed")
-                break
-            theirs = max(theirs, rate)
-            show(sizes, rate, mean, chosen.jax_episodes, f"JAX, {runs} runs")
+        ours = best_of_card(card, sizes, chosen) if card else 0.0
+        theirs = 0.0 if chosen.no_jax else best_of_jax(sizes, chosen.jax_episodes)
         if ours and theirs:
-            print(f"S, A, H = {sizes}: {ours / theirs:.1f} times the best of JAX")
+            print(f"S, A, H = {sizes}: {ours / theirs:.1f} times the best of JAX", flush=True)
+
+
+def best_of_card(card, sizes, chosen):
+    """Episodes a second with the layout that is taken by default; prints what it measures."""
+    for episodes in (chosen.jax_episodes, chosen.episodes):
+        runs, ours, mean = on_card(card, *played(sizes, episodes))
+        show(sizes, ours, mean, episodes, f"{runs} runs")
+    for layout in LAYOUTS if chosen.layouts and sizes == SIZES[0] else ():
+        runs, rate, mean = on_card(card, *played(sizes, chosen.episodes), layout)
+        show(sizes, rate, mean, chosen.episodes, f"{runs} runs, {layout}")
+    return ours
+
+
+def best_of_jax(sizes, episodes):
+    theirs = 0.0
+    for runs in JAX_RUNS[sizes]:
+        try:
+            rate, mean = in_jax(*played(sizes, episodes), runs)
+        except ImportError:
+            print("JAX is not installed")
+            break
+        theirs = max(theirs, rate)
+        show(sizes, rate, mean, episodes, f"JAX, {runs} runs")
+    return theirs
 
 
 def played(sizes, episodes):
@@ -204,7 +246,8 @@ def played(sizes, episodes):
 def show(sizes, rate, mean, episodes, what):
     print(
         f"S, A, H = {sizes}: {rate:.3g} episodes a second; mean of 1 - V_r in {episodes} episodes "
-        f"{mean:.4f} ({what})"
+        f"{mean:.4f} ({what})",
+        flush=True,
     )
 
 

@@ -1,22 +1,26 @@
 """Table 1 of the paper for the settings with counts, measured with many seeds.
 
-    python studies/rates_many.py --device gpu [--largest 10_000_000] [--seeds 100] [--out docs]
+    python studies/rates_many.py --device gpu [--largest 100_000_000] [--seconds 560] [--out docs]
     python studies/rates_many.py --largest 100_000 --seeds 4        # a small version on the CPU
     python studies/rates_many.py --from-csv                         # the table only, seconds
 
 The worlds, schedules and constants are those of the group "schedule" of rates.py; every M is a run
-of its own. All four settings of a world are played in one call, and on a GPU the worlds beside each
-other. Results: rates_many.csv (one row per setting, M and world: means and deviations over the
-seeds), and the table between the two markers of rates.md.
+of its own. All four settings of a world are played in one call. A run by itself is slow on a GPU:
+there the worlds and several M are played beside each other, the longest runs first. Results:
+rates_many.csv (one row per setting, M and world: means and deviations over the seeds), written
+whenever a world is finished, and the table between the two markers of rates.md, of the M whose
+worlds are all there. Stored rows of what is not played again are kept.
 """
 
 import argparse
 import csv
+import os
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import nullcontext
 from math import gcd, isqrt
 from pathlib import Path
+from threading import BoundedSemaphore
 
 import numpy as np
 import rates
@@ -28,6 +32,9 @@ GRID = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000,
         10_000_000, 30_000_000, 100_000_000)  # fmt: skip
 FIGURES = {"DR": "dynamic_regret", "CV": "violation", "DR+": "positive_regret",
            "CV+": "positive_violation"}  # fmt: skip
+BESIDE = 24  # worlds that are played beside each other on a GPU
+LONG = 30_000_000  # episodes of a world that takes gigabytes while it is made
+PREPARING = BoundedSemaphore(4)  # of these
 MARK = "<!-- table of studies/rates_many.py: {} -->"
 
 
@@ -49,32 +56,57 @@ def stride(M, agents):
 def world_of(M, seed):
     """The world of rates.py and its total budgets, which do not depend on M."""
     short, budgets = rates.world_of.__wrapped__("table", 1_000, seed)
-    path = sd.models.drift.abrupt(M, rates.SCENARIOS, rates.SWITCHES).argmax(axis=1)
     now = short.transition_path.scenario[:, 0].tolist()
     required = np.stack([short.thresholds[now.index(i)] for i in range(rates.SCENARIOS)])
+    segments = rates.SWITCHES + 1  # as sd.drift.abrupt has them, without weights of 10⁸ episodes
+    lengths = np.diff([i * M // segments for i in range(segments + 1)])
+    path = np.repeat(np.arange(segments) % rates.SCENARIOS, lengths).astype(np.int32)
     return sd.DriftingCMDP(short.scenarios, path, thresholds=required[path]), budgets
 
 
 def learners(world, budgets):
     """One for each setting, with the constants of the group "schedule"."""
     local = sd.local_budgets(world, "l1")
-    return {
-        label(setting): sd.PROPDPPO.for_problem(
-            world, sd.Slater(rates.GAMMA) if setting.knowledge == "Slater" else local,
-            mode="repaired", budgets=budgets, rho=rates.RHO.get(setting.rho, 1 / 2),
-            **rates.schedule(setting, world.M),
-        )
-        for setting in SETTINGS
-    }  # fmt: skip
+    return {label(setting): learner(setting, world, budgets, local) for setting in SETTINGS}
 
 
-def play(M, seed, seeds, device):
+def learner(setting, world, budgets, local):
+    """A learner that keeps what follows from its budgets, not the budgets of every episode."""
+    slater = setting.knowledge == "Slater"
+    made = sd.PROPDPPO.for_problem(
+        world, sd.Slater(rates.GAMMA) if slater else local, mode="repaired", budgets=budgets,
+        rho=rates.RHO.get(setting.rho, 1 / 2), **rates.schedule(setting, world.M),
+    )  # fmt: skip
+    kept = made.knowledge if slater else sd.LocalBudgets()
+    return sd.PROPDPPO(made.sizes, made.initial, made.parameters, kept)
+
+
+def prepared(M, seed):
+    """A world, its learners, how often it is measured, and its optima."""
+    with PREPARING if M >= LONG else nullcontext():
+        world, budgets = world_of(M, seed)
+        agents = learners(world, budgets)
+        every = stride(M, agents.values())
+        return world, agents, every, sd.measure_truth(world, np.arange(0, M, every))
+
+
+class TimeIsUpError(Exception):
+    """The time that was given is over."""
+
+
+def play(M, seed, seeds, device, deadline):
     """Rows of all settings in one world, over all seeds."""
-    world, budgets = world_of(M, seed)
-    agents = learners(world, budgets)
-    every = stride(M, agents.values())
+
+    def check(*_):
+        if time.monotonic() > deadline:
+            raise TimeIsUpError
+
+    check()
+    world, agents, every, truth = prepared(M, seed)
     with stream(device):
-        found = sd.simulate_many(world, agents, seeds, device=device, measure_every=every)
+        found = sd.simulate_many(
+            world, agents, seeds, device=device, measure_every=every, truth=truth, progress=check
+        )
     rows = []
     for i, setting in enumerate(SETTINGS):
         row = {"theorem": setting.theorem, "rho": setting.rho, "M": M, "world": seed,
@@ -96,19 +128,41 @@ def stream(device):
     return cupy.cuda.Stream(non_blocking=True)
 
 
-def study(grid, seeds, device):
-    rows = []
-    with ThreadPoolExecutor(len(rates.WORLDS) if device == "gpu" else 1) as pool:
-        for M in grid:
-            started = time.perf_counter()
-            for part in pool.map(lambda seed, M=M: play(M, seed, seeds, device), rates.WORLDS):
-                rows += part
-            seconds = time.perf_counter() - started
-            print(
-                f"M = {M:,}: {len(rates.WORLDS) * len(SETTINGS) * seeds:,} runs, {seconds:.0f} s",
-                flush=True,
-            )
-            yield rows
+def study(grid, seeds, device, deadline):
+    """Yield the rows of a world whenever one is finished, the longest first."""
+    started = time.monotonic()
+    with ThreadPoolExecutor(BESIDE if device == "gpu" else 1) as pool:
+        playing = {
+            pool.submit(play, M, seed, seeds, device, deadline): (M, seed)
+            for M in sorted(grid, reverse=True)
+            for seed in rates.WORLDS
+        }
+        for future in as_completed(playing):
+            M, seed = playing[future]
+            seconds = time.monotonic() - started
+            try:
+                yield future.result()
+            except TimeIsUpError:
+                print(f"M = {M:,}, world {seed}: not finished after {seconds:.0f} s", flush=True)
+            else:
+                print(f"M = {M:,}, world {seed}: finished after {seconds:.0f} s", flush=True)
+
+
+def ordered(rows):
+    """Each row once, the latest, in the order of the table."""
+    names = [(setting.theorem, setting.rho) for setting in SETTINGS]
+    latest = {
+        (row["M"], row["world"], names.index((row["theorem"], row["rho"]))): row for row in rows
+    }
+    return [latest[key] for key in sorted(latest)]
+
+
+def complete(rows):
+    """Rows of the M of which there are all worlds."""
+    worlds = {}
+    for row in rows:
+        worlds.setdefault(row["M"], set()).add(row["world"])
+    return [row for row in rows if worlds[row["M"]] == set(rates.WORLDS)]
 
 
 def values_of(rows, setting, name):
@@ -159,18 +213,26 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu")
     parser.add_argument("--largest", type=int, default=1_000_000)
-    parser.add_argument("--smallest", type=int, default=GRID[0], help="keep stored rows below")
+    parser.add_argument("--smallest", type=int, default=GRID[0])
     parser.add_argument("--seeds", type=int, default=100)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="then stop")
     parser.add_argument("--out", type=Path, default=Path("docs"))
     parser.add_argument("--from-csv", action="store_true", help="make the table of stored rows")
     chosen = parser.parse_args()
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")  # as many streams side by side
     path = chosen.out / "rates_many.csv"
+    rows = read(path) if path.exists() else []
     if not chosen.from_csv:
-        grid = [M for M in GRID if chosen.largest >= M]
-        for rows in study(grid, chosen.seeds, chosen.device):
-            rates.write_csv(rows, path)  # as far as it has come
-    if (chosen.out / "rates.md").exists():
-        write_table(read(path), chosen.out / "rates.md")
+        chosen.out.mkdir(parents=True, exist_ok=True)
+        grid = [M for M in GRID if chosen.smallest <= M <= chosen.largest]
+        deadline = time.monotonic() + chosen.seconds
+        for part in study(grid, chosen.seeds, chosen.device, deadline):
+            rows = ordered([*rows, *part])
+            rates.write_csv(rows, path)
+    if complete(rows):
+        print(table(complete(rows)))
+        if (chosen.out / "rates.md").exists():
+            write_table(complete(rows), chosen.out / "rates.md")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import safedrift as sd
 from conftest import random_scenarios
 from safedrift.experiments.playing import play_chunks
 from safedrift.experiments.streams import seeds
+from safedrift.gpu.program import ALL, HOT, MOST, NOTHING, Layout
 from safedrift.gpu.runs import Measured, generator_words, play_batches
 from safedrift.kernels.records import make_log
 from safedrift.learners.forgetting import Never
@@ -15,6 +16,16 @@ from safedrift.learners.propd_ppo.components import BernsteinBonus, CountBonus
 from safedrift.results.many_runs import recorded_rows
 
 M = 60
+WORLDS = {  # of the comparison on a card
+    "small": {"drift": "linear", "K": 1, "S": 5, "A": 3, "H": 5},
+    "middle": {"drift": "separate", "K": 2, "S": 20, "A": 5, "H": 10},
+    "large": {"drift": "abrupt", "K": 3, "S": 70, "A": 4, "H": 6, "successors": 9},
+}
+LAYOUTS = [  # of the small one
+    Layout(5, 18, ALL, 6), Layout(5, 36, MOST, 6), Layout(5, 24, HOT, 6), Layout(5, 3, ALL, 3),
+    Layout(8, 16, ALL), Layout(16, 3, ALL), Layout(32, 4, ALL), Layout(64, 1, HOT),
+    Layout(32, 2, NOTHING), Layout(128, 1, NOTHING),
+]  # fmt: skip
 
 
 def small_world(drift="linear", K=1, S=4, A=3, H=3, successors=None, episodes=M, seed=0):

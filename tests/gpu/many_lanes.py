@@ -1,6 +1,6 @@
 """Play with several lanes, each a thread: run under the thread sanitizer by test_program.py.
 
-python many_lanes.py FOLDER LANES RESULT.npz
+python many_lanes.py FOLDER LANES TEAM RESULT.npz
 """
 
 import sys
@@ -16,13 +16,13 @@ from safedrift.gpu.program import NOTHING, Layout  # noqa: E402
 from safedrift.gpu.runs import play_batches  # noqa: E402
 
 
-def play(folder, lanes, options=()):
+def play(folder, lanes, team, options=()):
     """Sums and multipliers of some learners with two seeds."""
     world = small_world("mixed", K=2, episodes=25)
     learners = [agents(world)[i] for i in (0, 3, 4, 9)]
     batches = play_batches(
         Host(folder, options=options), world.arrays, learners, words([0, 1]), True,
-        measured(world), log=True, layout=Layout(lanes, 1, NOTHING),
+        measured(world), log=True, layout=Layout(lanes, 1, NOTHING, team),
     )  # fmt: skip
     found = {}
     for batch in batches:
@@ -33,5 +33,5 @@ def play(folder, lanes, options=()):
 
 
 if __name__ == "__main__":
-    folder, lanes, result = sys.argv[1:]
-    np.savez(result, **play(folder, int(lanes), ("-fsanitize=thread", "-g")))
+    folder, lanes, team, result = sys.argv[1:]
+    np.savez(result, **play(folder, int(lanes), int(team), ("-fsanitize=thread", "-g")))

@@ -3,6 +3,7 @@
 These tests need no card. Without a C++ compiler on the PATH they are skipped.
 """
 
+import ctypes
 import os
 import shutil
 import subprocess
@@ -22,6 +23,7 @@ from safedrift.experiments.workers import Arena, Task, rows_of
 from safedrift.gpu.program import (
     ALL,
     HOT,
+    MOST,
     NOTHING,
     Layout,
     Shape,
@@ -37,6 +39,7 @@ from safedrift.results.scores import FIGURES as SCORES
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no g++ on the PATH")
 ONE_LANE = Layout(1, 1, NOTHING)
+ONE_OF_A_TEAM = Layout(1, 1, NOTHING, 3)
 
 
 @pytest.fixture(scope="module")
@@ -45,36 +48,56 @@ def host(tmp_path_factory):
 
 
 @needs_compiler
-def test_every_kind_of_learner(host):
+@pytest.mark.parametrize("layout", [ONE_LANE, ONE_OF_A_TEAM])
+def test_every_kind_of_learner(host, layout):
     world = small_world("separate")
-    check_same(host, world, agents(world), [4, 0], layout=ONE_LANE)
+    check_same(host, world, agents(world), [4, 0], layout=layout)
 
 
 @needs_compiler
-@pytest.mark.parametrize(("drift", "K", "options"), [("linear", 2, {"successors": 2})])
-def test_constraints_and_drifts(host, drift, K, options):
-    world = small_world(drift, K, **options)
+@pytest.mark.parametrize("layout", [ONE_LANE, ONE_OF_A_TEAM])
+def test_constraints_and_drifts(host, layout):
+    world = small_world("linear", 2, successors=2)
     learners = agents(world)
-    check_same(host, world, [learners[i] for i in (0, 3, 8)], [7], layout=ONE_LANE)
+    check_same(host, world, [learners[i] for i in (0, 3, 8)], [7], layout=layout)
 
 
 @needs_compiler
 @pytest.mark.slow
 @pytest.mark.parametrize("drift", ["none", "abrupt", "mixed", "separate"])
 @pytest.mark.parametrize(
-    ("K", "options"),
-    [(1, {"A": 1}), (1, {"H": 1}), (3, {"S": 12, "A": 2}), (2, {"S": 30, "successors": 11})],
+    ("K", "options", "layout"),
+    [
+        (1, {"A": 1}, ONE_LANE),
+        (1, {"H": 1}, ONE_LANE),
+        (3, {"S": 12, "A": 2}, ONE_LANE),
+        (2, {"S": 30, "successors": 11}, ONE_LANE),
+        (1, {"A": 1, "S": 2}, ONE_OF_A_TEAM),
+        (1, {"H": 1, "S": 5}, ONE_OF_A_TEAM),
+        (3, {"S": 8, "A": 2}, ONE_OF_A_TEAM),
+        (2, {"S": 7, "successors": 3}, ONE_OF_A_TEAM),
+    ],
 )
-def test_all_drifts(host, drift, K, options):
+def test_all_drifts(host, drift, K, options, layout):
     world = small_world(drift, K, **options)
     for noisy in (False, True):
-        check_same(host, world, agents(world), [7, 8], noisy=noisy, layout=ONE_LANE)
+        check_same(host, world, agents(world), [7, 8], noisy=noisy, layout=layout)
 
 
 @needs_compiler
-def test_noise(host):
+def test_counts_of_long_windows(host, monkeypatch):
+    """Counts of 32 bits, where windows may hold more than 65,535 episodes."""
+    monkeypatch.setattr(Shape, "count_bytes", 4)
+    world = small_world("mixed", S=5)
+    for layout in (ONE_LANE, ONE_OF_A_TEAM):
+        check_same(host, world, agents(world)[3:5], [1], layout=layout)
+
+
+@needs_compiler
+@pytest.mark.parametrize("layout", [ONE_LANE, ONE_OF_A_TEAM])
+def test_noise(host, layout):
     world = small_world("mixed", H=4)
-    check_same(host, world, agents(world)[3:4], [1, 2], noisy=True, layout=ONE_LANE)
+    check_same(host, world, agents(world)[3:4], [1, 2], noisy=True, layout=layout)
 
 
 @needs_compiler
@@ -156,15 +179,19 @@ def test_learners_that_cannot_be_played_are_named(build, reason):
 
 
 @needs_compiler
-def test_python_knows_the_size_of_a_state(host):
+@pytest.mark.parametrize(
+    "layout", [ONE_LANE, Layout(1, 1, NOTHING, 4), Layout(1, 1, HOT, 3), Layout(1, 1, MOST, 3)]
+)
+def test_python_knows_the_size_of_a_state(host, layout):
     for shape in (
         Shape(3, 4, 3, 1, 3, 2, 2, 2, False, True, False, True, 400),
-        Shape(3, 40, 3, 2, 3, 2, 2, 2, True, True, False, False, 400),
+        Shape(3, 7, 3, 2, 3, 2, 2, 2, True, True, False, False, 400),
         Shape(4, 5, 2, 3, 4, 1, 2, 1, True, False, True, False, 10**6),
+        Shape(1, 8, 2, 1, 3, 1, 1, 1, False, False, False, True, 10**6),
     ):
-        program = host.compile(source(), definitions(shape, ONE_LANE))
-        assert program.state_bytes() == shape.state_bytes
-        assert program.hot_bytes() == shape.hot_bytes
+        program = host.compile(source(layout.team > 0), definitions(shape, layout))
+        assert (program.hot_bytes(), program.state_bytes()) == layout.state_bytes(shape)
+        assert program.world_size(ctypes.c_int64(77)) == layout.world_doubles(shape, 77)
 
 
 def test_fields_of_the_task_are_read_from_the_source():
@@ -190,7 +217,10 @@ def test_larger_worlds_need_other_layouts():
         "dense": True, "longest": 400,
     }  # fmt: skip
     for H, S, A, wanted in (
-        (5, 4, 2, Layout(8, 16, ALL)),
+        (5, 4, 2, Layout(4, 32, ALL, 8)),
+        (3, 7, 8, Layout(7, 12, ALL, 4)),
+        (5, 7, 9, Layout(32, 4, ALL)),
+        (60, 8, 8, Layout(128, 1, HOT)),
         (5, 10, 4, Layout(32, 4, ALL)),
         (10, 20, 5, Layout(128, 1, HOT)),
         (10, 90, 4, Layout(128, 1, NOTHING)),
@@ -203,7 +233,8 @@ def test_larger_worlds_need_other_layouts():
 
 @needs_compiler
 @pytest.mark.slow
-def test_lanes_race_with_nobody_and_change_nothing(tmp_path):
+@pytest.mark.parametrize("team", [0, 3])
+def test_lanes_race_with_nobody_and_change_nothing(tmp_path, team):
     """Three lanes in threads under the thread sanitizer, whose exit code tells of a race."""
     found = subprocess.run(
         [COMPILER, "-print-file-name=libtsan.so"], capture_output=True, text=True, check=True
@@ -212,14 +243,14 @@ def test_lanes_race_with_nobody_and_change_nothing(tmp_path):
     if not Path(sanitizer).is_file() or fixed is None:
         pytest.skip("the compiler has no thread sanitizer")
     script, result = Path(many_lanes.__file__), tmp_path / "lanes.npz"
-    command = [fixed, "-R", sys.executable, str(script), str(tmp_path), "3", str(result)]
+    command = [fixed, "-R", sys.executable, str(script), str(tmp_path), "3", str(team), str(result)]
     paths = os.pathsep.join(path for path in sys.path if path)
     own = {"LD_PRELOAD": sanitizer, "TSAN_OPTIONS": "exitcode=66", "PYTHONPATH": paths}
     done = subprocess.run(
         command, capture_output=True, text=True, env=os.environ | own, check=False
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    alone = many_lanes.play(tmp_path, 1)
+    alone = many_lanes.play(tmp_path, 1, team)
     with np.load(result) as seen:
         assert set(seen) == set(alone)
         for name, values in alone.items():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from threading import Lock
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,16 +43,24 @@ class Machine(Protocol):
     ) -> None:
         """Start an entry point with the words of a task."""
 
+    def mark(self) -> Any:
+        """Return a mark behind all that was started."""
+
+    def wait(self, mark: Any) -> None:
+        """Wait until all before a mark is done."""
+
 
 class Card:
     """The card that CuPy uses."""
+
+    _programs: ClassVar[dict[tuple[tuple[str, str], ...], Any]] = {}  # of all threads
+    _compiling = Lock()
 
     def __init__(self) -> None:
         self.cupy: Any = require_gpu()
         device = self.cupy.cuda.Device()
         properties = self.cupy.cuda.runtime.getDeviceProperties(device.id)
         self.name = properties["name"].decode()
-        self._programs: dict[tuple[tuple[str, str], ...], Any] = {}
         self.shared = int(properties["sharedMemPerBlockOptin"])
 
     def room(self) -> int:
@@ -62,11 +71,14 @@ class Card:
     def compile(self, source: str, definitions: Mapping[str, str]) -> Any:
         """Compile with NVRTC, once, without fused multiply-add: same seed, same numbers."""
         key = tuple(sorted(definitions.items()))
-        if key not in self._programs:
-            options = ["-std=c++14", "--fmad=false"]
-            options += [f"-D{name}={value}" for name, value in definitions.items()]
-            self._programs[key] = self.cupy.RawModule(code=source, options=tuple(options))
-        return self._programs[key]
+        with self._compiling:
+            if key not in self._programs:
+                options = ["-std=c++14", "--fmad=false"]
+                options += [f"-D{name}={value}" for name, value in definitions.items()]
+                module = self.cupy.RawModule(code=source, options=tuple(options))
+                module.compile()
+                self._programs[key] = module
+            return self._programs[key]
 
     def put(self, array: NDArray[Any]) -> Any:
         """Return a copy of an array on the card."""
@@ -94,3 +106,13 @@ class Card:
         if shared > 48 * 1024:
             kernel.max_dynamic_shared_size_bytes = shared
         kernel(grid, (threads,), (words,), shared_mem=shared)
+
+    def mark(self) -> Any:
+        """Return a mark behind all that was started by this thread."""
+        event = self.cupy.cuda.Event(block=True, disable_timing=True)
+        event.record()
+        return event
+
+    def wait(self, mark: Any) -> None:
+        """Wait until all before a mark is done."""
+        mark.synchronize()

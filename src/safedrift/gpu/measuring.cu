@@ -15,23 +15,45 @@ DEVICE double mean_signal(const Task &task, i64 m, int c, int pair) {
     return mixture<J_G>(task.weight_g + m * J_G, task.scenario_g + m * J_G, task.utilities, (i64)K * PAIRS, i);
 }
 
-// Entry e of the transitions of a measured episode.
-DEVICE void mix_transitions(const Task &task, i64 row, i64 e) {
-    const i64 m = task.measured[row];
+// Entry e of the transitions of episode m.
+DEVICE double transition(const Task &task, i64 m, i64 e) {
     const int *scenario = task.scenario_P + m * J_P;
     const double *weight = task.weight_P + m * J_P;
+    if (J_P == 1) return task.probabilities[scenario[0] * task.entries + e];
     double p = 0.0;
     for (int j = 0; j < J_P; j++)
         if (weight[j] > 0.0) p += weight[j] * task.probabilities[scenario[j] * task.entries + e];
-    if (J_P == 1) p = task.probabilities[scenario[0] * task.entries + e];
-    const i64 next = e % S, a = e / S % A, s = e / STEP % S, h = e / (S * STEP);  // where FUSED
-    task.mixed_P[row * task.entries + (FUSED ? ((h * S + next) * A + a) * S + s : e)] = p;
+    return p;
 }
 
-// Item i of all signals of the episodes of this launch, (episodes, 1+K, H, A, S).
+#if TEAM
+// Item i of the transitions of a measured episode: (H-1, pairs of entries (a, next), S, 2), with 0
+// where a state is not listed as a successor.
+DEVICE void mix_transitions(const Task &task, i64 row, i64 i) {
+    const int s = (int)(i / 2 % S), h = (int)(i / (2 * S * P_PAIRS));
+    const int entry = (int)(i / (2 * S) % P_PAIRS * 2 + i % 2), a = entry / S, next = entry % S;
+    double p = 0.0;
+    if (a < A && h + 1 < H) {
+        const i64 pair = ((i64)h * S + s) * A + a;
+        for (i64 e = task.offsets[pair]; e < task.offsets[pair + 1]; e++)
+            if ((int)task.states[e] == next) p = transition(task, task.measured[row], e);
+    }
+    task.mixed_P[row * WORLD_P + i] = p;
+}
+
+DEVICE constexpr i64 world_doubles(i64) { return WORLD_P; }
+#else
+DEVICE void mix_transitions(const Task &task, i64 row, i64 e) {
+    task.mixed_P[row * task.entries + e] = transition(task, task.measured[row], e);
+}
+
+DEVICE constexpr i64 world_doubles(i64 entries) { return entries; }
+#endif
+
+// Item i of all signals of the episodes of this launch, (episodes, H, A, S, 1+K).
 DEVICE void mix_signals(const Task &task, i64 i) {
     const i64 e = i / ((1 + K) * PAIRS);
-    const int c = (int)(i / PAIRS % (1 + K)), p = (int)(i % PAIRS);
+    const int c = (int)(i % (1 + K)), p = (int)(i / (1 + K) % PAIRS);
     const int pair = (p / STEP * S + p % S) * A + p / S % A;
     task.mixed_signals[i] = mean_signal(task, task.first + e, c, pair);
 }
@@ -52,7 +74,7 @@ DEVICE void evaluate(const Task &task, i64 row, i64 run) {
             for (int c = 0; c <= K; c++) total[c] = 0.0;
             for (int a = 0; a < A; a++) {
                 const int pair = (h * S + s) * A + a;
-                for (int c = 0; c <= K; c++) q[c] = signal[c * PAIRS + (h * A + a) * S + s];
+                for (int c = 0; c <= K; c++) q[c] = signal[((h * A + a) * S + s) * (1 + K) + c];
                 if (h + 1 < H)
                     for (i64 e = task.offsets[pair]; e < task.offsets[pair + 1]; e++)
                         for (int c = 0; c <= K; c++)
@@ -102,7 +124,7 @@ DEVICE void fetch_tile(const Task &task, i64 row, int h, int first, Tile &tile) 
     }
     for (int i = threadIdx.x; i < (1 + K) * pairs; i += THREADS) {
         const int c = i / pairs, j = i % pairs;
-        fetch(tile.signals + c * ITEMS + j, signals + c * PAIRS + h * STEP + first * S + j);
+        fetch(tile.signals + c * ITEMS + j, signals + (h * STEP + first * S + j) * (1 + K) + c);
     }
     for (int i = threadIdx.x; i < ITEMS * runs; i += THREADS) {
         const int j = i % ITEMS;
@@ -185,8 +207,8 @@ DEVICE void accumulate(const Task &task, i64 run) {
 extern "C" __global__ void mix_worlds(const __grid_constant__ Task task) {
     const i64 thread = (i64)blockIdx.x * blockDim.x + threadIdx.x, all = (i64)gridDim.x * blockDim.x;
     for (i64 i = thread; i < task.episodes * (1 + K) * PAIRS; i += all) mix_signals(task, i);
-    for (i64 i = thread; i < task.rows * task.entries; i += all)
-        mix_transitions(task, i / task.entries, i % task.entries);
+    const i64 size = world_doubles(task.entries);
+    for (i64 i = thread; i < task.rows * size; i += all) mix_transitions(task, i / size, i % size);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) evaluate_policies(const __grid_constant__ Task task) {
@@ -207,8 +229,8 @@ extern "C" __global__ void accumulate_sums(const __grid_constant__ Task task) {
 
 extern "C" void mix_worlds(const Task *task) {
     for (i64 i = 0; i < task->episodes * (1 + K) * PAIRS; i++) mix_signals(*task, i);
-    for (i64 i = 0; i < task->rows * task->entries; i++)
-        mix_transitions(*task, i / task->entries, i % task->entries);
+    const i64 size = world_doubles(task->entries);
+    for (i64 i = 0; i < task->rows * size; i++) mix_transitions(*task, i / size, i % size);
 }
 
 extern "C" void evaluate_policies(const Task *task) {
@@ -218,6 +240,31 @@ extern "C" void evaluate_policies(const Task *task) {
 
 extern "C" void accumulate_sums(const Task *task) {
     for (i64 run = 0; run < task->runs; run++) accumulate(*task, run);
+}
+
+extern "C" i64 state_bytes() { return STATE_BYTES; }
+extern "C" i64 hot_bytes() { return HOT_BYTES; }
+extern "C" i64 world_size(i64 entries) { return world_doubles(entries); }
+
+extern "C" void begin(const Task *task) {
+    for (i64 run = 0; run < task->runs; run++)
+        for (int lane = 0; lane < LANES; lane++) begin_on_host(task, run, lane);
+}
+
+static void play_lane(const Task *task, int lane) {
+    for (i64 run = 0; run < task->runs; run++) play_on_host(task, run, lane);
+}
+
+extern "C" void play(const Task *task) {
+#if LANES > 1
+    std::barrier<> together(LANES);
+    lanes_barrier = &together;
+    std::vector<std::thread> lanes;
+    for (int lane = 0; lane < LANES; lane++) lanes.emplace_back(play_lane, task, lane);
+    for (auto &lane : lanes) lane.join();
+#else
+    play_lane(task, 0);
+#endif
 }
 
 #endif

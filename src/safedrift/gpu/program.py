@@ -1,10 +1,12 @@
 """The program for a card: its source, what it is compiled with, and where the state of a run lies.
 
-A run is played by a group of lanes. How many, and where its state is, follows from its size:
+Who plays a run, and where its state is, follows from its size:
 
-    small     8, 16 or 32 lanes, several runs in a block, state in shared memory
-    middle    a block for each run; what is looked up at random (policy, counts) in shared memory
-    large     a block for each run, state in the card's main memory
+    teams     a lane has a state with all its actions, a warp 32 // S runs, their states are in
+              shared memory (S <= 8, A <= 8)
+    small     a run has 8, 16 or 32 lanes, a block several runs, states are in shared memory
+    middle    a run has a block; what is looked up at random (policy, counts) is in shared memory
+    large     a run has a block, its state is in the card's main memory
 """
 
 from __future__ import annotations
@@ -32,8 +34,11 @@ REGISTERS = 65536  # of a multiprocessor
 FEWEST = 64  # registers of a thread that it should have at least
 SMALL = 24 * 1024  # bytes of a state of which several share a block
 THREADS = 128  # of a block
-FILES = ("state.cu", "playing.cu", "measuring.cu")
-NOTHING, HOT, ALL = 0, 1, 2  # of a state that is in shared memory
+TEAM_STATES = TEAM_ACTIONS = 8  # at most, for teams
+MOST_TEAMS = 4  # of a block
+TEAM_BYTES = 56 * 1024  # of the states of a team at most: four teams on a multiprocessor
+NOTHING, HOT, ALL, MOST = 0, 1, 2, 3  # of a state that is in shared memory
+TEAM_STATE = ALL  # MOST (all but sums of signals) and HOT make room for more teams
 
 
 class Shape(NamedTuple):
@@ -59,30 +64,36 @@ class Shape(NamedTuple):
         return 2 if self.longest < 2**16 else 4
 
     @property
-    def fused(self) -> bool:
-        """Exact values are found while playing, and no policy is written (`FUSED`)."""
-        return self.dense and self.S <= 8
+    def draws(self) -> int:
+        """Uniforms that an episode uses."""
+        return 2 * self.H + (self.H * (1 + self.K) if self.noisy else 0)
 
-    @property
-    def hot_bytes(self) -> int:
-        """Bytes of a state that are looked up at random (`HOT_BYTES` in the source)."""
-        H, S, A, K, C = self[:5]
-        pairs, draws = H * S * A, 2 * H + (H * (1 + K) if self.noisy else 0)
-        channels = C + (1 + K if self.fused else 0)
-        doubles = pairs + channels * (A * S + 2 * S) + draws + 3 * K + (1 + K) * H
-        words = 2 * draws + 5
-        marks = (H - 1) * -(-S // 32) * S * A if S > 8 else 0
-        counts = pairs + (H - 1) * S * A * S
-        integers = 2 * H + H * S + marks
-        found = 8 * (doubles + words) + 4 * integers + self.count_bytes * counts + H * S
-        return _whole(found)
 
-    @property
-    def state_bytes(self) -> int:
-        """Bytes of the state of a run (`STATE_BYTES` in the source)."""
-        pairs = self.H * self.S * self.A
-        logits = pairs - self.H * self.S
-        return self.hot_bytes + _whole(8 * (1 + self.K) * pairs + 12 * logits)
+def _group_bytes(shape: Shape) -> tuple[int, int]:
+    """Bytes of the hot part and of the whole state of a run of a group (groups.cu)."""
+    H, S, A, K, C = shape[:5]
+    pairs, logits = H * S * A, H * S * (A - 1)
+    doubles = pairs + C * (A * S + 2 * S) + shape.draws + 3 * K + (1 + K) * H
+    words = 2 * shape.draws + 5
+    counts = pairs + (H - 1) * S * A * S
+    integers = 2 * H + H * S + (H - 1) * -(-S // 32) * S * A
+    hot = _whole(8 * (doubles + words) + 4 * integers + shape.count_bytes * counts + H * S)
+    return hot, hot + _whole(8 * (1 + K) * pairs + 12 * logits)
+
+
+def _team_bytes(shape: Shape, team: int, shared: int = ALL) -> tuple[int, int]:
+    """Bytes of the hot part and of the whole state of a team (teams.cu)."""
+    H, S, A, K, C = shape[:5]
+    row, width = team * S, (C + 1 + K + 1) // 2 * 2
+    in_a_word = 4 // shape.count_bytes
+    logits = 12 * (A - 1) * row
+    hot_logits, cold_logits = (logits, 0) if shared == MOST else (0, logits)
+    counts = 4 * A * row * ((S + in_a_word) // in_a_word)
+    hot_step = _whole(8 * A * row + hot_logits) + _whole(counts)
+    cold_step = _whole(8 * A * row * (1 + K) + cold_logits)
+    doubles = 2 * row * width + (3 * shape.draws + 4 + 3 * K + (1 + K) * H + H + 1) * team
+    hot = H * hot_step + _whole(8 * doubles + 4 * H * team)
+    return hot, hot + H * cold_step
 
 
 def _whole(size: int) -> int:
@@ -96,20 +107,37 @@ class Layout(NamedTuple):
     lanes: int
     runs: int
     shared: int  # NOTHING, HOT or ALL
+    team: int = 0  # runs of a warp whose lanes have a state each, or 0: groups
+
+    def state_bytes(self, shape: Shape) -> tuple[int, int]:
+        """Bytes of the hot part and of the whole state of a run, or of the runs of a team."""
+        return _team_bytes(shape, self.team, self.shared) if self.team else _group_bytes(shape)
+
+    def memory_bytes(self, shape: Shape, runs: int) -> int:
+        """Bytes of the states of so many runs."""
+        return -(-runs // (self.team or 1)) * self.state_bytes(shape)[1]
 
     def shared_bytes(self, shape: Shape) -> int:
         """Bytes of shared memory of a block."""
-        return self.runs * (0, shape.hot_bytes, shape.state_bytes)[self.shared]
+        hot, whole = self.state_bytes(shape)
+        return self.runs // (self.team or 1) * (0, hot, whole, hot)[self.shared]
+
+    def world_doubles(self, shape: Shape, entries: int) -> int:
+        """Numbers of the mixed transitions of an episode (`WORLD_P` of teams)."""
+        H, S, A = shape[:3]
+        return max(2, (H - 1) * ((A * S + 1) // 2) * 2 * S) if self.team else entries
 
     @property
     def threads(self) -> int:
         """Threads of a block: beside large groups another warp acts."""
+        if self.team:
+            return self.runs // self.team * 32
         return self.lanes * self.runs + (32 if self.lanes > 32 else 0)
 
     def blocks(self, shape: Shape, shared: int = SHARED) -> int:
         """Blocks that should fit on a multiprocessor, so that registers are limited for them."""
         fitting = (shared + RESERVED) // (self.shared_bytes(shape) + RESERVED)
-        return max(1, min(fitting, REGISTERS // (FEWEST * self.threads)))
+        return max(1, min(fitting, REGISTERS // (FEWEST * max(32, self.threads))))
 
 
 def layout_for(shape: Shape, shared: int = SHARED) -> Layout:
@@ -121,17 +149,27 @@ def layout_for(shape: Shape, shared: int = SHARED) -> Layout:
     >>> kind = {"J_P": 1, "J_R": 1, "J_G": 1, "noisy": False, "bernstein": False, "lv": False,
     ...         "dense": True, "longest": 400}
     >>> layout_for(Shape(H=5, S=5, A=3, K=1, C=2, **kind))
-    Layout(lanes=16, runs=8, shared=2)
+    Layout(lanes=5, runs=18, shared=2, team=6)
+    >>> layout_for(Shape(H=5, S=10, A=4, K=1, C=2, **kind))
+    Layout(lanes=32, runs=4, shared=2, team=0)
     >>> layout_for(Shape(H=10, S=20, A=5, K=1, C=2, **kind))
-    Layout(lanes=128, runs=1, shared=1)
+    Layout(lanes=128, runs=1, shared=1, team=0)
     >>> layout_for(Shape(H=10, S=100, A=5, K=1, C=2, **kind))
-    Layout(lanes=128, runs=1, shared=0)
+    Layout(lanes=128, runs=1, shared=0, team=0)
     """
-    size = shape.state_bytes
+    if shape.S <= TEAM_STATES and shape.A <= TEAM_ACTIONS:
+        team = 32 // shape.S
+        size = Layout(shape.S, team, TEAM_STATE, team).shared_bytes(shape)
+        if size <= min(TEAM_BYTES, shared):
+            room = shared + RESERVED
+            fitting = {n: n * (room // (n * size + RESERVED)) for n in range(1, MOST_TEAMS + 1)}
+            teams = max(fitting, key=lambda n: (fitting[n], n))  # of a block
+            return Layout(shape.S, team * teams, TEAM_STATE, team)
+    hot, size = _group_bytes(shape)
     if size <= min(SMALL, shared):
         lanes = next((n for n in (8, 16) if n >= shape.A * shape.S), 32)
         return Layout(lanes, min(THREADS // lanes, max(1, shared // (2 * size))), ALL)
-    return Layout(THREADS, 1, HOT if shape.hot_bytes <= shared else NOTHING)
+    return Layout(THREADS, 1, HOT if hot <= shared else NOTHING)
 
 
 MULTIPLIER = 0x2360ED051FC65DA44385DF649FCCF645  # of PCG64
@@ -154,10 +192,11 @@ def jump_words(draws: int) -> list[int]:
 
 
 @cache
-def source() -> str:
-    """Return the source, which is CUDA C++ and plain C++ alike."""
+def source(teams: bool) -> str:
+    """Return the source, which is CUDA C++ and plain C++ alike, for teams or for groups."""
     folder = files("safedrift.gpu")
-    return "\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in FILES)
+    names = ("common.cu", "teams.cu" if teams else "groups.cu", "measuring.cu")
+    return "\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in names)
 
 
 def definitions(shape: Shape, layout: Layout) -> dict[str, str]:
@@ -169,6 +208,7 @@ def definitions(shape: Shape, layout: Layout) -> dict[str, str]:
         "HAS_LV": int(shape.lv),
         "DENSE": int(shape.dense),
         "LANES": layout.lanes,
+        "TEAM": layout.team,
         "RUNS": layout.runs,
         "BLOCKS": layout.blocks(shape),
         "SHARED_STATE": layout.shared,
@@ -185,7 +225,7 @@ def definitions(shape: Shape, layout: Layout) -> dict[str, str]:
 @cache
 def task_fields() -> tuple[str, ...]:
     """Return the names of the fields of `struct Task`, in the order of the source."""
-    body = source().partition("struct Task {")[2].partition("};")[0]
+    body = source(True).partition("struct Task {")[2].partition("};")[0]
     body = re.sub(r"//.*", "", body)
     return tuple(
         re.sub(r".*[ *]", "", name.strip())

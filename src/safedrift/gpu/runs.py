@@ -1,8 +1,9 @@
 """Many runs of PROPD-PPO with counts on a card: what they are given, and in which portions.
 
 Runs are played in batches that fit into memory, each batch a chunk of episodes at a time: `play`
-writes the policy of every measured episode, `evaluate_policies` their exact values, and
-`accumulate_sums` adds these up. What is kept of a run is its state and its sums.
+writes the policy of every measured episode, `evaluate_policies` their exact values (teams find
+these while they play), and `accumulate_sums` adds them up. What is kept of a run is its state and
+its sums.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ __all__ = ["Batch", "Measured", "generator_words", "obstacle", "play_batches"]
 MOST_VALUES = 4096  # (1+K) S: a thread keeps the values of two steps to itself
 MOST_COUNTS = 2**30  # H S² A: counts of transitions are dense
 MOST_CONSTRAINTS = 3
-MOST_EPISODES = 2**14  # of a chunk
+MOST_EPISODES = 2**16  # of a chunk
 MOST_MEASURED = 512  # of a chunk's episodes
+MOST_MEASURED_BY_TEAMS = 2048  # which write no policies
 MIXING_BLOCKS = 512
 ENDLESS = 2**62
 
@@ -112,11 +114,11 @@ def play_batches(
         groups.setdefault(shape, []).append(i)
     for shape, members in groups.items():
         chosen = layout_for(shape, machine.shared) if layout is None else layout
-        program = machine.compile(source(), definitions(shape, chosen))
+        program = machine.compile(source(chosen.team > 0), definitions(shape, chosen))
         world = _world(arrays, learners[members[0]])
         settings = _settings([learners[i] for i in members])
         everyone = np.stack(np.divmod(np.arange(len(members) * R), R), axis=1)  # learner, seed
-        for part in _portions(everyone, shape, arrays, machine.room()):
+        for part in _portions(everyone, shape, chosen, machine.room()):
             own = {
                 "setting": part[:, 0].astype(np.int32),
                 "generators": generators[part[:, 1]],
@@ -152,12 +154,10 @@ def _periods(learner: PROPDPPO) -> tuple[int, int]:
     return ENDLESS, ENDLESS
 
 
-def _portions(
-    everyone: IntArray, shape: Shape, arrays: TableArrays, room: int
-) -> Iterator[IntArray]:
+def _portions(everyone: IntArray, shape: Shape, layout: Layout, room: int) -> Iterator[IntArray]:
     """Cut the runs into batches whose states, and policies of some episodes, fit into memory."""
     policy = 8 * shape.H * shape.S * shape.A
-    size = max(1, room // (2 * (shape.state_bytes + 16 * policy)))
+    size = max(1, room // (2 * (layout.memory_bytes(shape, 1) + 16 * policy)))
     for first in range(0, len(everyone), size):
         yield everyone[first : first + size]
 
@@ -165,11 +165,12 @@ def _portions(
 def _world(arrays: TableArrays, learner: PROPDPPO) -> dict[str, Any]:
     paths = {"P": arrays.transition_path, "r": arrays.reward_path, "g": arrays.utility_path}
     names = ("offsets", "states", "probabilities", "cumulative", "rewards", "utilities",
-             "initial_states", "initial", "thresholds")  # fmt: skip
+             "initial_states", "thresholds")  # fmt: skip
     return {
         **{name: getattr(arrays, name) for name in names},
         **{f"scenario_{name}": path.scenario for name, path in paths.items()},
         **{f"weight_{name}": path.weight for name, path in paths.items()},
+        "initial_cumulative": np.cumsum(arrays.initial),
         "initial_of_state": np.asarray(learner.initial),
         "entries": arrays.states.size,
         "starts": arrays.initial.size,
@@ -208,12 +209,15 @@ class _Task:
         self.set(values)
 
     def set(self, values: dict[str, Any]) -> None:
-        """Set arrays, which are copied there, and integers."""
+        """Set arrays, which are copied there (once if given by several names), and integers."""
+        copies: dict[int, Any] = {}
         for name, value in values.items():
             if isinstance(value, int | np.integer):
                 self.words[name] = int(value)
             else:
-                self.hold(name, self.machine.put(value))
+                if id(value) not in copies:
+                    copies[id(value)] = self.machine.put(value)
+                self.hold(name, copies[id(value)])
 
     def hold(self, name: str, array: Any) -> None:
         """Set an array that is there already."""
@@ -239,11 +243,12 @@ def _play(
 ) -> tuple[FloatArray, list[dict[str, NDArray[Any]]]]:
     """Play all episodes with the runs of a task; returns sums, and logs of chunks."""
     R, M = int(task.held["setting"].size), task.words["M"]
-    B = _make_room(machine, task, shape, R, measured)
+    B = _make_room(machine, task, shape, layout, R, measured)
     shared = layout.shared_bytes(shape)
     groups, threads = (-(-R // layout.runs), 1), layout.threads
-    machine.launch(program, "begin", task.there(), groups, layout.lanes * layout.runs, 0)
+    machine.launch(program, "begin", task.there(), groups, threads, 0)
     logs: list[dict[str, NDArray[Any]]] = []
+    started: list[tuple[Any, int]] = []  # marks behind chunks, and their episodes
     for first in range(0, M, B):
         size = min(B, M - first)
         task.set(_rows(measured, first, size) | {"first": first, "episodes": size})
@@ -252,29 +257,44 @@ def _play(
         there = task.there()
         machine.launch(program, "mix_worlds", there, (MIXING_BLOCKS, 1), THREADS, 0)
         machine.launch(program, "play", there, groups, threads, shared)
-        _measure(machine, program, task, shape, there)
+        _measure(machine, program, task, layout, there)
         if log:
             logs.append(_log(machine, task, R, size))
-        progress(R * size)
+        started.append((machine.mark(), R * size))
+        if len(started) > 1:  # one is played while the next one is prepared
+            _finish(machine, *started.pop(0), progress)
+    _finish(machine, *started.pop(), progress)
     found = machine.get(task.held["found"])
     return found.reshape(R, measured.recorded.size, 2 + 2 * shape.K), logs
 
 
-def _make_room(machine: Machine, task: _Task, shape: Shape, R: int, measured: Measured) -> int:
+def _finish(machine: Machine, mark: Any, played: int, progress: Callable[[int], None]) -> None:
+    """Wait for a chunk and report it."""
+    machine.wait(mark)
+    progress(played)
+
+
+def _make_room(
+    machine: Machine, task: _Task, shape: Shape, layout: Layout, R: int, measured: Measured
+) -> int:
     """Make room for R runs and for a chunk of episodes; returns how many it has."""
-    pairs, entries, K = shape.H * shape.S * shape.A, task.words["entries"], shape.K
+    pairs, K = shape.H * shape.S * shape.A, shape.K
+    most = MOST_MEASURED_BY_TEAMS if layout.team else MOST_MEASURED
     recorded, room = measured.recorded.size, machine.room() // 16
     task.words |= {"runs": R, "recorded": recorded}
-    policies = 0 if shape.fused else pairs * R
-    row = {"policies": policies, "values": (1 + K) * R, "mixed_P": entries}
+    row = {
+        "policies": 0 if layout.team else pairs * R,
+        "values": (1 + K) * R,
+        "mixed_P": layout.world_doubles(shape, task.words["entries"]),
+    }
     B = min(MOST_EPISODES, task.words["M"])
     while B > 1 and (
-        _most_measured(measured.episodes, B) > MOST_MEASURED
+        _most_measured(measured.episodes, B) > most
         or _most_measured(measured.episodes, B) * sum(row.values()) + B * (1 + K) * pairs > room
     ):
         B //= 2
     rows = _most_measured(measured.episodes, B)
-    sizes = {"memory": R * shape.state_bytes // 8, "sums": R * (2 + 2 * K),
+    sizes = {"memory": layout.memory_bytes(shape, R) // 8, "sums": R * (2 + 2 * K),
              "found": R * recorded * (2 + 2 * K), "mixed_signals": B * (1 + K) * pairs,
              **{name: rows * size for name, size in row.items()}}  # fmt: skip
     for name, size in sizes.items():
@@ -287,12 +307,12 @@ def _most_measured(episodes: IntArray, B: int) -> int:
     return int(np.bincount(episodes // B).max())
 
 
-def _measure(machine: Machine, program: Any, task: _Task, shape: Shape, there: Any) -> None:
+def _measure(machine: Machine, program: Any, task: _Task, layout: Layout, there: Any) -> None:
     """Exact values of the policies just written, added to the sums."""
     rows, blocks = task.words["rows"], -(-task.words["runs"] // THREADS)
     if rows == 0:
         return
-    if not shape.fused:
+    if not layout.team:
         machine.launch(program, "evaluate_policies", there, (blocks, rows), THREADS, 0)
     machine.launch(program, "accumulate_sums", there, (blocks, 1), THREADS, 0)
 

@@ -196,11 +196,17 @@ def _changes(
 
     M, J = path.scenario.shape
     N = banks[0].shape[0]
-    rows = np.arange(0, M * J + 1, J)
-    weights = csr_array((path.weight.ravel(), path.scenario.ravel(), rows), shape=(M, N))
-    delta = (weights[1:] - weights[:-1]).tocsr()
-    delta.eliminate_zeros()
     out = np.zeros((M, len(banks)))
+    scenario, weight = path.scenario, path.weight
+    moves = (scenario[1:] != scenario[:-1]) | (weight[1:] != weight[:-1])
+    changed = 1 + np.flatnonzero(moves.any(axis=1))  # few where the world jumps
+    rows = np.arange(0, changed.size * J + 1, J)
+    now, before = (
+        csr_array((weight[m].ravel(), scenario[m].ravel(), rows), shape=(changed.size, N))
+        for m in (changed, changed - 1)
+    )
+    delta = (now - before).tocsr()
+    delta.eliminate_zeros()
     size = np.diff(delta.indptr)
     # Between two scenarios the change is a multiple of their difference, in any norm.
     two = np.flatnonzero(size == 2)
@@ -210,12 +216,12 @@ def _changes(
         distinct, place = np.unique(pairs, axis=0, return_inverse=True)
         one = np.array([[-1.0, 1.0]])
         distance = np.concatenate([_norms(one, pair, banks, norm, starts) for pair in distinct])
-        out[two + 1] = np.abs(delta.data[first])[:, None] * distance[place.ravel()]
+        out[changed[two]] = np.abs(delta.data[first])[:, None] * distance[place.ravel()]
     several = np.flatnonzero(size > 2)
     for block in np.split(several, range(_BLOCK, several.size, _BLOCK)):
         if block.size:
             used = np.unique(delta[block].indices)
-            out[block + 1] = _norms(delta[block][:, used].toarray(), used, banks, norm, starts)
+            out[changed[block]] = _norms(delta[block][:, used].toarray(), used, banks, norm, starts)
     return out
 
 

@@ -1,41 +1,93 @@
-// ---------------------------------------------------------------- one step through the world
+// A run is played by a group of LANES lanes that share its state.
+//
+// A pair (h, s, a) has the number (h*A + a)*S + s, so that neighbouring lanes touch neighbouring
+// numbers. What a state of the window has not seen costs nothing: observed successors are marked.
 
-DEVICE int first_state(const Task &task, double u) {
-    double below = 0.0;
-    for (int i = 0; i < task.starts; i++) {
-        below += task.initial[i];
-        if (u < below) return task.initial_states[i];
-    }
-    return task.initial_states[task.starts - 1];
+constexpr int MARKS = (S + 31) / 32;  // words of marks of a pair
+#ifdef __CUDACC__
+constexpr int GROUP = LANES < 32 ? LANES : 32;  // lanes that wait for each other without others
+constexpr bool BESIDE = LANES > 32;
+#else
+constexpr int GROUP = LANES;
+constexpr bool BESIDE = false;
+#endif
+constexpr int FITTING = GROUP / A < 1 ? 1 : GROUP / A < S ? GROUP / A : S;
+constexpr int SHARES = (S + FITTING - 1) / FITTING;  // of the states of a step, for groups
+constexpr int SHARE = (S + SHARES - 1) / SHARES;     // states of one
+constexpr bool AHEAD = H * S <= 4 * LANES;  // choose in all (h, s) at once, and walk afterwards
+
+// ---------------------------------------------------------------- the state of a run
+
+struct State {
+    // hot: looked up at random
+    double *pi;                                     // (H, A, S)
+    double *x, *v;                                  // (C, A, S), (2, C, S) of two steps
+    double *u, *mu, *dual, *last_b, *signals;       // (DRAWS,), (K,), (K,), (K,), (1+K, H)
+    u64 *generator, *increment;                     // (DRAWS, 2), (2, 2)
+    i64 *window;
+    int *s, *a, *choice;                            // (H,), (H,), (H, S) action + 2^16 next state
+    unsigned *marks;                                // (H-1, MARKS, A, S) observed successors
+    COUNT *visits, *moves;                          // (H, A, S), (H-1, S next, A, S)
+    unsigned char *seen;                            // (H, S)
+    // cold: each number once per episode, neighbours together
+    double *logit, *sums;                           // (H, A-1, S), (1+K, H, A, S)
+    int *low;                                       // (H, A-1, S) upper halves
+};
+
+constexpr i64 DOUBLES = PAIRS + C * (STEP + 2 * S) + DRAWS + 3 * K + SIGNALS;
+constexpr i64 WORDS = 2 * DRAWS + 4 + 1;
+constexpr i64 INTEGERS = 2 * H + H * S + (H - 1) * MARKS * STEP;
+constexpr i64 COUNTS = PAIRS + (i64)(H - 1) * S * STEP;
+constexpr i64 HOT_BYTES =
+    (8 * (DOUBLES + WORDS) + 4 * INTEGERS + (i64)sizeof(COUNT) * COUNTS + H * S + 15) / 16 * 16;
+constexpr int LOGITS = H * (A - 1) * S;
+constexpr i64 COLD_BYTES = (8 * (1 + K) * PAIRS + 12 * LOGITS + 15) / 16 * 16;
+constexpr i64 STATE_BYTES = HOT_BYTES + COLD_BYTES;
+
+DEVICE State state_at(char *hot, char *cold) {
+    State x;
+    double *d = (double *)hot;
+    x.pi = d; d += PAIRS;
+    x.x = d; d += C * STEP;
+    x.v = d; d += 2 * C * S;
+    x.u = d; d += DRAWS;
+    x.mu = d; d += K;
+    x.dual = d; d += K;
+    x.last_b = d; d += K;
+    x.signals = d; d += SIGNALS;
+    x.generator = (u64 *)d;
+    x.increment = x.generator + 2 * DRAWS;
+    x.window = (i64 *)(x.increment + 4);
+    x.s = (int *)(x.window + 1);
+    x.a = x.s + H;
+    x.choice = x.a + H;
+    x.marks = (unsigned *)(x.choice + H * S);
+    x.visits = (COUNT *)(x.marks + (H - 1) * MARKS * STEP);
+    x.moves = x.visits + PAIRS;
+    x.seen = (unsigned char *)(x.moves + (i64)(H - 1) * S * STEP);
+    d = (double *)cold;
+    x.logit = d; d += LOGITS;
+    x.sums = d; d += (1 + K) * PAIRS;
+    x.low = (int *)d;
+    return x;
 }
 
+// ---------------------------------------------------------------- acting
+
 DEVICE int next_state(const Task &task, i64 m, int h, int s, int a, double u) {
-    // The scenario of u; its uniform is what remains of u, over its weight.
-    const double *weight = task.weight_P + m * J_P;
-    double rest = u, share = 1.0;
-    int scenario = 0;
-    bool found = false;
-    for (int j = 0; j < J_P; j++) {
-        const double w = weight[j];
-        if (!found && w > 0.0) {
-            scenario = j;
-            share = w;
-            rest = u;
-            found = u < w;
-            u -= w;
-        }
-    }
-    const double *cumulative = task.cumulative + task.scenario_P[m * J_P + scenario] * task.entries;
+    double share;
+    const int scenario = scenario_of(task.scenario_P + m * J_P, task.weight_P + m * J_P, u, share);
+    const double *cumulative = task.cumulative + scenario * task.entries;
     const i64 row = ((i64)h * S + s) * A + a;
     const i64 first = DENSE ? row * S : task.offsets[row];
     int low = 0, high = (int)(DENSE ? S : task.offsets[row + 1] - first) - 1;
     while ((!DENSE || S > 32) && high - low > 32) {
         const int middle = (low + high) / 2;
-        if (rest < cumulative[first + middle] * share) high = middle;
+        if (u < cumulative[first + middle] * share) high = middle;
         else low = middle + 1;
     }
     int place = low;
-    for (int e = low; e < high; e++) place += rest >= cumulative[first + e] * share;
+    for (int e = low; e < high; e++) place += u >= cumulative[first + e] * share;
     return DENSE ? place : (int)task.states[first + place];
 }
 
@@ -60,29 +112,16 @@ DEVICE int choose(const Task &task, i64 m, const State &x, int h, int s) {
 
 // ---------------------------------------------------------------- Algorithm 3: evaluation
 
-// Sums over the observed successors of a pair: Σ n V, and Σ n (V - mean)² of the optimistic ones.
-DEVICE void look_ahead(const State &x, int h, int i, double n, double inverse, double *total, double *square) {
+// Sums over the observed successors of a pair: Σ n V, and the root of Σ n (V - mean)² of the
+// optimistic ones.
+DEVICE void look_ahead(const State &x, int h, int i, double n, double inverse, double *total, double *deviation) {
     const COUNT *moves = x.moves + (i64)h * S * STEP + i;
-    const double *ahead = x.v + ((h + 1) & 1) * CHANNELS * S;
-    if (!LISTED) {
-        double times[S];
-        for (int next = 0; next < S; next++) times[next] = (double)moves[next * STEP];
-        for (int c = 0; c < C; c++)
-            for (int next = 0; next < S; next++) total[c] = FMA(times[next], ahead[c * S + next], total[c]);
-        if (!BERNSTEIN) return;
-        for (int c = 0; c <= K; c++) {
-            const double mean = total[c] * inverse;
-            for (int next = 0; next < S; next++) {
-                const double off = ahead[c * S + next] - mean;
-                square[c] = FMA(times[next] * off, off, square[c]);
-            }
-        }
-        return;
-    }
+    const double *ahead = x.v + ((h + 1) & 1) * C * S;
     // One pass: V is compared with that of an observed successor, whose share of the visits is at
     // least 1/n, so that Σ n (V - V_ref)² is at most 1 + n times what is left of it.
     const unsigned *marks = x.marks + (h * MARKS) * STEP + i;
-    double from[C];
+    double from[C], square[1 + K];
+    for (int c = 0; c <= K; c++) square[c] = 0.0;
     bool started = false;
     for (int word = 0; word < MARKS; word++) {
         unsigned left = marks[word * STEP];
@@ -102,16 +141,12 @@ DEVICE void look_ahead(const State &x, int h, int i, double n, double inverse, d
         }
     }
     for (int c = 0; c < C; c++) {
-        if (BERNSTEIN && c <= K) square[c] = FMA(-total[c] * inverse, total[c], square[c]);
+        if (BERNSTEIN && c <= K) {  // what rounding leaves of nothing may be below 0
+            const double rest = FMA(-total[c] * inverse, total[c], square[c]);
+            deviation[c] = rest > 1e-30 ? root_of(rest) : 0.0;
+        }
         total[c] = FMA(n, from[c], total[c]);
     }
-}
-
-// Bonus of n visits that does not depend on the channel (Bernstein's: see `estimate`).
-DEVICE double bonus_of_count(int h, double n, double weight, const Setting &own) {
-    double d = n + own.shift;
-    if (own.shift == 0.0 && d < 1.0) d = 1.0;
-    return own.root[h] * inverse(deviation_of(d)) + own.tail[h] * weight;
 }
 
 // Estimates of all channels at one pair of step h: Alg. 3, lines 3 to 8.
@@ -120,74 +155,39 @@ DEVICE void estimate(const State &x, int h, int i, const double *lv, const Setti
     const double most = (double)(H - h);
     const COUNT visits = x.visits[p];
     double *found = x.x + i;
-    if (LISTED && BERNSTEIN && visits == 0) {
+    if (BERNSTEIN && visits == 0) {
         for (int c = 0; c < C; c++) found[c * STEP] = most;
         return;
     }
-    const double n = (double)visits, weight = inverse(n + own.lam);
-    const double inverse_n = BERNSTEIN ? inverse(visits > 0 ? n : 1.0) : 0.0;
-    double sums[1 + K], total[C], square[1 + K];
+    const Count n = count_of(h, visits, own);
+    double sums[1 + K], total[C], deviation[1 + K], y[C];
     for (int c = 0; c <= K; c++) sums[c] = x.sums[c * PAIRS + p];
     for (int c = 0; c < C; c++) total[c] = 0.0;
-    for (int c = 0; c <= K; c++) square[c] = 0.0;
-    if (h + 1 < H && (!LISTED || visits > 0)) look_ahead(x, h, i, n, inverse_n, total, square);
-    double bonus = BERNSTEIN ? own.lam * weight : bonus_of_count(h, n, weight, own);
-    for (int c = 0; c < C; c++) {
-        double y = (sums[c <= K ? c : c - K] + total[c]) * weight;
-        if (c <= K) {
-            double more = bonus;
-            if (BERNSTEIN)  // c sqrt(variance/n) + c² (H-h)/n + lam/(n+lam)
-                more = FMA(own.scale * FMA(own.scale, most, deviation_of(square[c])), inverse_n, bonus);
-            y = y + (HAS_LV && c > 0 ? more + lv[(c - 1) * H + h] : more);
-        }
-        y = y < most ? y : most;  // and no term is below 0
-        if (visits == 0 && (BERNSTEIN || c > K)) y = most;
-        found[c * STEP] = y;
-    }
-}
-
-// The world of a measured episode: what `evaluate_pair` reads.
-struct World {
-    const double *signals, *P;  // (1+K, H, A, S), (H, S next, A, S)
-    bool measured;
-};
-
-// Exact Q of reward and utilities at one pair of step h.
-DEVICE void evaluate_pair(const State &x, const World &world, int h, int i) {
-    const double *signal = world.signals + h * STEP + i, *P = world.P + h * (S * STEP) + i;
-    const double *ahead = x.v + (((h + 1) & 1) * CHANNELS + C) * S;
-    double q[1 + K];
-    for (int c = 0; c <= K; c++) q[c] = signal[c * PAIRS];
-    if (h + 1 < H)
-        for (int next = 0; next < S; next++)
-            for (int c = 0; c <= K; c++) q[c] = FMA(P[next * STEP], ahead[c * S + next], q[c]);
-    for (int c = 0; c <= K; c++) x.x[(C + c) * STEP + i] = q[c];
+    for (int c = 0; c <= K; c++) deviation[c] = 0.0;
+    if (h + 1 < H && visits > 0) look_ahead(x, h, i, (double)visits, n.inverse, total, deviation);
+    estimates(h, visits == 0, n, sums, total, deviation, lv, y);
+    for (int c = 0; c < C; c++) found[c * STEP] = y[c];
 }
 
 // V of some channels, from number c on, at (h, s): averages over the policy.
-constexpr int BATCH = CHANNELS % 2 ? 1 : 2;
+constexpr int BATCH = C % 2 ? 1 : 2;
 DEVICE void average(const State &x, int h, int c, int s) {
     const double *pi = x.pi + h * STEP + s, *found = x.x + c * STEP + s;
     double value[BATCH];
     for (int b = 0; b < BATCH; b++) value[b] = 0.0;
     for (int a = 0; a < A; a++)
         for (int b = 0; b < BATCH; b++) value[b] = FMA(pi[a * S], found[b * STEP + a * S], value[b]);
-    for (int b = 0; b < BATCH; b++) x.v[((h & 1) * CHANNELS + c + b) * S + s] = value[b];
+    for (int b = 0; b < BATCH; b++) x.v[((h & 1) * C + c + b) * S + s] = value[b];
 }
 
-// log pi_{m+1} = log pi_m + alpha (Q_r + mu Q_g) at one pair, relative to action 0, in two floats.
+// log pi_{m+1} = log pi_m + alpha (Q_r + mu Q_g) at one pair.
 DEVICE void improve(const State &x, int h, int a, int s, double alpha) {
-    if (LISTED && !x.seen[h * S + s]) return;
+    if (!x.seen[h * S + s]) return;
     const int p = (h * (A - 1) + a - 1) * S + s, i = a * S + s;
     double step = (x.x[i] - x.x[s]) + x.mu[0] * (x.x[STEP + i] - x.x[STEP + s]);
     for (int k = 1; k < K; k++)
         step += x.mu[k] * (x.x[(1 + k) * STEP + i] - x.x[(1 + k) * STEP + s]);
-    double old = x.logit[p];
-    double add = alpha * step + from_upper_half(x.low[p]);
-    double sum = old + add;
-    double back = sum - old;
-    x.low[p] = upper_half((old - (sum - back)) + (add - back));
-    x.logit[p] = sum;
+    mirror_step(alpha * step, x.logit[p], x.low[p]);
 }
 
 // Ask for what a step needs of main memory.
@@ -207,7 +207,7 @@ DEVICE void prefetch(const State &x, int h, int a, int s) {
 
 // One step back: estimates, their averages, and the step towards the next policy. A group of lanes
 // has some states with all their actions, and needs V of all states only for the step before.
-DEVICE void step_back(const State &x, const World &world, int lane, int h, const double *lv, const Setting &own, bool improves) {
+DEVICE void step_back(const State &x, int lane, int h, const double *lv, const Setting &own, bool improves) {
     for (int share = lane / GROUP; share < SHARES; share += LANES / GROUP) {
         const int first = SHARES > 1 ? share * SHARE : 0;
         OF_SHARE(j, SHARE * A) {
@@ -215,10 +215,9 @@ DEVICE void step_back(const State &x, const World &world, int lane, int h, const
             if (SHARE * SHARES > S && s >= S) continue;
             if (SHARED_STATE < 2 && h > 0) prefetch(x, h - 1, a, s);
             estimate(x, h, a * S + s, lv, own);
-            if (FUSED && world.measured) evaluate_pair(x, world, h, a * S + s);
         }
         GROUP_BARRIER;
-        OF_SHARE(j, SHARE * (CHANNELS / BATCH)) {
+        OF_SHARE(j, SHARE * (C / BATCH)) {
             const int s = first + j % SHARE;
             if (SHARE * SHARES > S && s >= S) continue;
             average(x, h, j / SHARE * BATCH, s);
@@ -237,17 +236,14 @@ DEVICE void step_back(const State &x, const World &world, int lane, int h, const
 DEVICE void normalise(const State &x, int i) {
     if (!x.seen[i]) return;
     const int h = i / S, s = i % S, first = h * (A - 1) * S + s;
-    double top = 0.0, total = 0.0, y[A];
+    double high[A], pi[A];
+    int low[A];
     for (int a = 1; a < A; a++) {
-        y[a] = x.logit[first + (a - 1) * S];
-        top = top < y[a] ? y[a] : top;
+        high[a] = x.logit[first + (a - 1) * S];
+        low[a] = x.low[first + (a - 1) * S];
     }
-    for (int a = 0; a < A; a++) {
-        y[a] = exponential(a > 0 ? (y[a] - top) + from_upper_half(x.low[first + (a - 1) * S]) : -top);
-        total = total + y[a];
-    }
-    total = inverse(total);
-    for (int a = 0; a < A; a++) x.pi[h * STEP + a * S + s] = y[a] * total;
+    softmax(high, low, pi);
+    for (int a = 0; a < A; a++) x.pi[h * STEP + a * S + s] = pi[a];
 }
 
 // ---------------------------------------------------------------- Algorithm 1
@@ -261,7 +257,7 @@ DEVICE void forget(const State &x, int lane, bool opens, bool restarts) {
         }
         EACH(i, H * S) x.seen[i] = 0;
         EACH(j, (H - 1) * S * STEP) x.moves[j] = 0;
-        if (LISTED) EACH(j, (H - 1) * MARKS * STEP) x.marks[j] = 0;
+        EACH(j, (H - 1) * MARKS * STEP) x.marks[j] = 0;
         if (lane == 0) x.window[0] += 1;
     }
     if (restarts) {  // Alg. 1, lines 4 and 5
@@ -284,17 +280,7 @@ DEVICE void walk(const Task &task, const State &x, i64 m, bool ahead) {
     }
 }
 
-// The dual step of constraint k: Alg. 1, line 12.
-DEVICE void dual_step(const State &x, int k, double now, const Setting &own) {
-    double mu = x.mu[k];
-    const double b = own.lagged ? x.last_b[k] : now;
-    mu = mu + own.eta * (b - x.dual[k] - own.xi * mu);
-    mu = mu > 0.0 ? mu : 0.0;
-    x.mu[k] = mu < own.chi ? mu : own.chi;
-    x.last_b[k] = now;
-}
-
-// Estimated, and where FUSED exact, value at the start in channel c.
+// Estimated value at the start in channel c.
 DEVICE double value_at_start(const Task &task, const State &x, int c) {
     double value = 0.0;
     for (int s = 0; s < S; s++) value += task.initial_of_state[s] * x.v[c * S + s];
@@ -310,7 +296,7 @@ DEVICE void count(const State &x, int h) {
     if (h + 1 < H) {
         const int next = x.s[h + 1];
         x.moves[((i64)h * S + next) * STEP + i] += 1;
-        if (LISTED) x.marks[(h * MARKS + next / 32) * STEP + i] |= 1u << next % 32;
+        x.marks[(h * MARKS + next / 32) * STEP + i] |= 1u << next % 32;
     }
 }
 
@@ -331,11 +317,13 @@ DEVICE void play_run(const Task &task, i64 run, int lane, const State &x) {
             forget(x, lane, opens, restarts);
             EACH(j, DRAWS) {
                 const int stream = j < H ? 0 : 1;
-                u64 *generator = x.generator + 2 * j;
-                x.u[j] = uniform(generator);
-                jump(generator, JUMP[4 * stream], JUMP[4 * stream + 1], x.increment + 2 * stream);
+                x.u[j] = draw(x.generator + 2 * j, x.increment + 2 * stream, stream);
             }
-            EACH(k, K) dual_step(x, k, task.thresholds[m * K + k], own);
+            EACH(k, K) {
+                const double b = task.thresholds[m * K + k];
+                x.mu[k] = dual_step(x.mu[k], own.lagged ? x.last_b[k] : b, x.dual[k], own);
+                x.last_b[k] = b;
+            }
         }
         BARRIER;
         if (!BESIDE && AHEAD) {
@@ -344,16 +332,14 @@ DEVICE void play_run(const Task &task, i64 run, int lane, const State &x) {
         }
         if (lane == (BESIDE ? LANES : 0)) walk(task, x, m, !BESIDE && AHEAD);
         if (evaluates) {  // Alg. 1, line 13 (Alg. 3), and line 8 of the next episode
-            if (!FUSED && row >= 0) {
+            if (row >= 0) {
                 double *out = task.policies + ((i64)row * task.runs + run) * PAIRS;
                 EACH(p, PAIRS) out[p] = x.pi[p];
             }
             const i64 window = x.window[0] < own.windows ? x.window[0] : own.windows - 1;
             const double *lv = own.LV + window * K * H;
-            const World world = {
-                task.mixed_signals + (i64)e * (1 + K) * PAIRS, task.mixed_P + row * task.entries, row >= 0};
             for (int h = H - 1; h >= 0; h--) {
-                step_back(x, world, lane, h, lv, own, improves);
+                step_back(x, lane, h, lv, own, improves);
                 EVALUATED;
             }
         }
@@ -361,14 +347,12 @@ DEVICE void play_run(const Task &task, i64 run, int lane, const State &x) {
         if (evaluates) {
             EACH(j, SIGNALS) {
                 const int c = j / H, h = j % H;
-                const double *means = task.mixed_signals + ((i64)e * (1 + K) + c) * PAIRS;
-                double mean = means[h * STEP + x.a[h] * S + x.s[h]];
+                const i64 pair = (i64)e * PAIRS + h * STEP + x.a[h] * S + x.s[h];
+                double mean = task.mixed_signals[pair * (1 + K) + c];
                 if (NOISY) mean = x.u[2 * H + h * (1 + K) + c] < mean ? 1.0 : 0.0;
                 x.signals[j] = mean;
             }
             if (improves) EACH(i, H * S) normalise(x, i);
-            if (FUSED && row >= 0)
-                EACH(c, 1 + K) task.values[((i64)row * (1 + K) + c) * task.runs + run] = value_at_start(task, x, C + c);
             if (own.dual_signal != OBSERVED || task.log_v) {
                 EACH(c, C) {  // Alg. 3, line 10
                     const double value = value_at_start(task, x, c);
@@ -402,24 +386,10 @@ DEVICE void play_run(const Task &task, i64 run, int lane, const State &x) {
 
 // Before the first episode: zero multipliers, generators at the first number of each kind.
 DEVICE void begin_run(const Task &task, i64 run, int lane, const State &x) {
-    const u64 multiplier[2] = {0x4385df649fccf645ULL, 0x2360ed051fc65da4ULL};
-    const u64 none[2] = {0, 0};
+    const u64 *given = task.generators + run * 8;
     EACH(k, K) x.mu[k] = x.dual[k] = x.last_b[k] = 0.0;
-    EACH(stream, 2) {
-        u64 *increment = x.increment + 2 * stream;
-        const u64 *given = task.generators + (run * 2 + stream) * 4;
-        increment[0] = given[2];
-        increment[1] = given[3];
-        jump(increment, JUMP[4 * stream + 2], JUMP[4 * stream + 3], none);
-    }
-    EACH(j, DRAWS) {
-        const int stream = j < H ? 0 : 1;
-        const u64 *given = task.generators + (run * 2 + stream) * 4;
-        u64 *own = x.generator + 2 * j;
-        own[0] = given[0];
-        own[1] = given[1];
-        for (int i = 0; i <= (stream ? j - H : j); i++) jump(own, multiplier[0], multiplier[1], given + 2);
-    }
+    EACH(stream, 2) begin_increment(given + 4 * stream, stream, x.increment + 2 * stream);
+    EACH(j, DRAWS) begin_generator(given + (j < H ? 0 : 4), j < H ? j : j - H, x.generator + 2 * j);
     if (lane == 0) x.window[0] = -1;
 }
 
@@ -457,38 +427,18 @@ extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS) play(const __grid_co
 extern "C" __global__ void begin(const __grid_constant__ Task task) {
     const i64 run = (i64)blockIdx.x * RUNS + threadIdx.x / LANES;
     char *own = task.memory + run * STATE_BYTES;
-    if (run < task.runs) begin_run(task, run, threadIdx.x % LANES, state_at(own, own + HOT_BYTES));
+    if (threadIdx.x < LANES * RUNS && run < task.runs)
+        begin_run(task, run, threadIdx.x % LANES, state_at(own, own + HOT_BYTES));
 }
 
 #else
-
-extern "C" i64 state_bytes() { return STATE_BYTES; }
-extern "C" i64 hot_bytes() { return HOT_BYTES; }
 
 static State state_of(const Task *task, i64 run) {
     char *own = task->memory + run * STATE_BYTES;
     return state_at(own, own + HOT_BYTES);
 }
 
-extern "C" void begin(const Task *task) {
-    for (i64 run = 0; run < task->runs; run++)
-        for (int lane = 0; lane < LANES; lane++) begin_run(*task, run, lane, state_of(task, run));
-}
-
-static void play_lane(const Task *task, int lane) {
-    for (i64 run = 0; run < task->runs; run++) play_run(*task, run, lane, state_of(task, run));
-}
-
-extern "C" void play(const Task *task) {
-#if LANES > 1
-    std::barrier<> together(LANES);
-    lanes_barrier = &together;
-    std::vector<std::thread> lanes;
-    for (int lane = 0; lane < LANES; lane++) lanes.emplace_back(play_lane, task, lane);
-    for (auto &lane : lanes) lane.join();
-#else
-    play_lane(task, 0);
-#endif
-}
+static void begin_on_host(const Task *task, i64 run, int lane) { begin_run(*task, run, lane, state_of(task, run)); }
+static void play_on_host(const Task *task, i64 run, int lane) { play_run(*task, run, lane, state_of(task, run)); }
 
 #endif
