@@ -143,7 +143,7 @@ def _shapes(arrays: TableArrays, learners: Sequence[PROPDPPO], noisy: bool) -> I
             arrays.utility_path.scenario.shape[1],
             noisy, learner.hyperparameters.bonus == BERNSTEIN_BONUS, lv,
             arrays.states.size == H * S * A * S,
-            2**16 if longest >= 2**16 else 2**16 - 1,
+            2 ** longest.bit_length() - 1,  # as few programs as possible
         )  # fmt: skip
 
 
