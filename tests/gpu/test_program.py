@@ -220,9 +220,9 @@ def test_larger_worlds_need_other_layouts():
         (5, 4, 2, Layout(4, 32, ALL, 8)),
         (3, 7, 8, Layout(7, 12, ALL, 4)),
         (5, 7, 9, Layout(32, 4, ALL)),
-        (60, 8, 8, Layout(96, 1, HOT)),
+        (60, 8, 8, Layout(64, 1, HOT)),
         (5, 10, 4, Layout(32, 4, ALL)),
-        (10, 20, 5, Layout(96, 1, HOT)),
+        (10, 20, 5, Layout(64, 1, HOT)),
         (10, 70, 4, Layout(96, 1, HOT)),
         (10, 90, 4, Layout(96, 1, NOTHING)),
     ):

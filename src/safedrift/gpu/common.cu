@@ -14,8 +14,8 @@
 // To be defined when compiled: H, S, A, K, C (channels: 1+K, or 1+2K with a plain dual signal),
 // J_P, J_R, J_G (scenarios mixed in an episode), NOISY, BERNSTEIN, HAS_LV, DENSE (all S states are
 // listed as successors of every pair), COUNT (an unsigned type of visits), SLOT (one of a successor,
-// whose number has NEXT_BITS, with its visits), PAIR (one of numbers up to A S), LANES, TEAM (runs of
-// a team, or 0: groups), RUNS (per block), BLOCKS (per multiprocessor, at least), SHARED_STATE (of the
+// whose number has NEXT_BITS, with its visits), HOT_SLOTS (of these in the hot part of a state), PAIR
+// (one of numbers up to A S), LANES, TEAM (runs of a team, or 0: groups), RUNS (per block), BLOCKS (per multiprocessor, at least), SHARED_STATE (of the
 // state of a run: 2 all, 1 the hot part, or 0 nothing is in shared memory), JUMP_0 to JUMP_7 (numbers
 // of a jump over the draws of an episode, for actions and for the world: multiplier, and what the
 // increment is times).
@@ -266,12 +266,6 @@ DEVICE void begin_increment(const u64 *given, int stream, u64 *own) {
 }
 
 // ---------------------------------------------------------------- one step through the world
-
-DEVICE int first_state(const Task &task, double u) {
-    int i = 0;
-    while (i + 1 < task.starts && u >= task.initial_cumulative[i]) i++;
-    return task.initial_states[i];
-}
 
 // Which of the scenarios of an episode a uniform belongs to. Of `u` remains its part in that scenario,
 // and `share` is the scenario's weight: u / share is uniform again.

@@ -17,7 +17,6 @@ constexpr bool AHEAD = LANES <= 32 && H * S <= 4 * LANES;  // choose in all (h, 
 
 // An observed successor: its number in the lowest NEXT_BITS, and above them how often it was observed.
 constexpr SLOT ONCE = (SLOT)((SLOT)1 << NEXT_BITS);
-constexpr int HOT_SLOTS = S < 8 ? S : 8;  // successors of a pair that are looked up first
 
 // ---------------------------------------------------------------- the state of a run
 
@@ -94,29 +93,40 @@ DEVICE SLOT *slot_of(const State &x, int h, int i, int j) {
 
 // ---------------------------------------------------------------- acting
 
-// How many of n <= 32 numbers, times `share`, are not above u. A warp that acts compares one in each lane.
-DEVICE int passed(const double *numbers, int n, double u, double share, int lane) {
+constexpr int MANY = 1 << 30;
+
+// How many of n numbers, which do not decrease, are not above u after they are multiplied by `share`.
+// A warp that acts compares the last 32 of them in its lanes.
+DEVICE int passed(const double *numbers, int n, int most, double u, double share, int lane) {
+    int low = 0, high = n;
+    while (most > 32 && high - low > 32) {
+        const int middle = (low + high) / 2;
+        if (u < numbers[middle] * share) high = middle;
+        else low = middle + 1;
+    }
 #ifdef __CUDACC__
-    if (BESIDE) return __popc(__ballot_sync(0xffffffff, lane % 32 < n && u >= numbers[lane % 32] * share));
+    if (BESIDE) {
+        const int i = low + lane % 32;
+        return low + __popc(__ballot_sync(0xffffffff, i < high && u >= numbers[i] * share));
+    }
 #endif
-    int count = 0;
-    for (int i = 0; i < n; i++) count += u >= numbers[i] * share;
-    return count;
+    int place = low;
+    for (int i = low; i < high; i++) place += u >= numbers[i] * share;
+    return place;
+}
+
+DEVICE int first_state(const Task &task, double u, int lane) {
+    return task.initial_states[passed(task.initial_cumulative, (int)task.starts - 1, MANY, u, 1.0, lane)];
 }
 
 DEVICE int next_state(const Task &task, i64 m, int h, int s, int a, double u, int lane) {
     double share;
     const int scenario = scenario_of(task.scenario_P + m * J_P, task.weight_P + m * J_P, u, share);
-    const double *cumulative = task.cumulative + scenario * task.entries;
     const i64 row = ((i64)h * S + s) * A + a;
     const i64 first = DENSE ? row * S : task.offsets[row];
-    int low = 0, high = (int)(DENSE ? S : task.offsets[row + 1] - first) - 1;
-    while ((!DENSE || S > 32) && high - low > 32) {
-        const int middle = (low + high) / 2;
-        if (u < cumulative[first + middle] * share) high = middle;
-        else low = middle + 1;
-    }
-    const int place = low + passed(cumulative + first + low, high - low, u, share, lane);
+    const int last = (int)(DENSE ? S : task.offsets[row + 1] - first) - 1;
+    const double *cumulative = task.cumulative + scenario * task.entries + first;
+    const int place = passed(cumulative, last, DENSE ? S : MANY, u, share, lane);
     return DENSE ? place : (int)task.states[first + place];
 }
 
@@ -287,7 +297,7 @@ DEVICE void forget(const State &x, int lane, bool opens, bool restarts) {
 
 // Walk through an episode, along what was chosen ahead or choosing on the way.
 DEVICE void walk(const Task &task, const State &x, i64 m, int lane) {
-    int s = first_state(task, x.u[H]);
+    int s = first_state(task, x.u[H], lane);
     for (int h = 0; h < H; h++) {
         const int both = AHEAD ? x.choice[h * S + s] : choose(task, m, x, h, s, lane);
         x.s[h] = s;
@@ -314,22 +324,24 @@ DEVICE void move_up(const State &x, int h, int i) {
     place[i] = now;
 }
 
+// Where the successor `next` is among n of them, or n.
+DEVICE int place_of(const SLOT *slots, int n, int next) {
+    int j = 0;
+    while (j < n && (int)(slots[j * STEP] & (ONCE - 1)) != next) j++;
+    return j;
+}
+
 // Pair i of step h was followed by a state; behind the last step it is enough that it was visited.
 DEVICE void count_successor(const State &x, int h, int i, int next) {
     const int degree = x.degree[h * STEP + i];
-    if (h + 1 == H) {
-        if (degree == 0) move_up(x, h, i);
-        return;
-    }
-    for (int j = 0; j < degree; j++) {
+    int j = h + 1 == H && degree > 0 ? degree - 1 : degree;
+    if (h + 1 < H) {
+        j = place_of(slot_of(x, h, i, 0), degree < HOT_SLOTS ? degree : HOT_SLOTS, next);
+        if (j == HOT_SLOTS && degree > j) j += place_of(slot_of(x, h, i, j), degree - j, next);
         SLOT *slot = slot_of(x, h, i, j);
-        if ((int)(*slot & (ONCE - 1)) == next) {
-            *slot += ONCE;
-            return;
-        }
+        *slot = (SLOT)(j < degree ? *slot + ONCE : ONCE + next);
     }
-    *slot_of(x, h, i, degree) = (SLOT)(ONCE | next);
-    move_up(x, h, i);
+    if (j == degree) move_up(x, h, i);
 }
 
 // The episode enters the window: what happened at step h.
@@ -374,7 +386,8 @@ DEVICE void play_run(const Task &task, i64 run, int lane, const State &x) {
         if (acts) walk(task, x, m, lane);
         if (evaluates && row >= 0) {
             double *out = task.policies + ((i64)row * task.runs + run) * PAIRS;
-            EACH(p, PAIRS) out[p] = x.pi[p];
+            constexpr int WIDE = PAIRS % 2 ? 1 : 2;
+            EACH(i, PAIRS / WIDE) store<WIDE>(out + i * WIDE, x.pi + i * WIDE);
         }
         if (!BESIDE || !acts) {  // Alg. 1, line 13 (Alg. 3), and line 8 of the next episode
             const i64 window = x.window[0] < own.windows ? x.window[0] : own.windows - 1;

@@ -36,7 +36,8 @@ FEWEST = 64  # registers of a thread that it should have at least
 SMALL = 24 * 1024  # bytes of a state of which several share a block
 THREADS = 128  # of a block
 LARGE = 96  # lanes of a group of more than a warp
-HOT_SLOTS = 8  # successors of a pair that are looked up first (groups.cu)
+FEW_PAIRS = 128  # of a step at most, for which 64 lanes are enough
+HOT_SLOTS = 8  # successors of a pair, at most, that are in the hot part of a state
 UNSIGNED = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "unsigned long long"}
 TEAM_STATES = TEAM_ACTIONS = 8  # at most, for teams
 MOST_TEAMS = 4  # of a block
@@ -193,7 +194,7 @@ def layout_for(shape: Shape, shared: int = SHARED) -> Layout:
     >>> layout_for(Shape(H=5, S=10, A=4, K=1, C=2, **kind))
     Layout(lanes=32, runs=4, shared=2, team=0)
     >>> layout_for(Shape(H=10, S=20, A=5, K=1, C=2, **kind))
-    Layout(lanes=96, runs=1, shared=1, team=0)
+    Layout(lanes=64, runs=1, shared=1, team=0)
     >>> layout_for(Shape(H=10, S=100, A=5, K=1, C=2, **kind))
     Layout(lanes=96, runs=1, shared=0, team=0)
     """
@@ -209,8 +210,9 @@ def layout_for(shape: Shape, shared: int = SHARED) -> Layout:
     size = _group_bytes(shape, lanes)[1]
     if size <= min(SMALL, shared):
         return Layout(lanes, min(THREADS // lanes, max(1, shared // (2 * size))), ALL)
-    hot = _group_bytes(shape, LARGE)[0]
-    return Layout(LARGE, 1, HOT if 2 * (hot + RESERVED) <= shared + RESERVED else NOTHING)
+    lanes = 64 if shape.A * shape.S <= FEW_PAIRS else LARGE
+    hot = _group_bytes(shape, lanes)[0]
+    return Layout(lanes, 1, HOT if 2 * (hot + RESERVED) <= shared + RESERVED else NOTHING)
 
 
 MULTIPLIER = 0x2360ED051FC65DA44385DF649FCCF645  # of PCG64
@@ -249,6 +251,7 @@ def definitions(shape: Shape, layout: Layout) -> dict[str, str]:
         "HAS_LV": int(shape.lv),
         "DENSE": int(shape.dense),
         "NEXT_BITS": shape.next_bits,
+        "HOT_SLOTS": min(shape.S, HOT_SLOTS),
         "LANES": layout.lanes,
         "TEAM": layout.team,
         "RUNS": layout.runs,
