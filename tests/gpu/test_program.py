@@ -89,8 +89,24 @@ def test_counts_of_long_windows(host, monkeypatch):
     """Counts of 32 bits, where windows may hold more than 65,535 episodes."""
     monkeypatch.setattr(Shape, "count_bytes", 4)
     world = small_world("mixed", S=5)
-    for layout in (ONE_LANE, ONE_OF_A_TEAM):
+    for layout, slot_bytes in ((ONE_LANE, 4), (ONE_LANE, 8), (ONE_OF_A_TEAM, 8)):
+        monkeypatch.setattr(Shape, "slot_bytes", slot_bytes)
         check_same(host, world, agents(world)[3:5], [1], layout=layout)
+
+
+@needs_compiler
+@pytest.mark.parametrize("hot", [1, 2])
+def test_more_successors_than_are_in_the_hot_part(host, monkeypatch, hot):
+    monkeypatch.setattr("safedrift.gpu.program.HOT_SLOTS", hot)
+    world = small_world("linear", S=6, A=2)
+    check_same(host, world, [agents(world)[i] for i in (0, 6, 9)], [3], layout=ONE_LANE)
+
+
+@needs_compiler
+def test_numbers_of_pairs_of_two_bytes(host, monkeypatch):
+    monkeypatch.setattr(Shape, "pair_bytes", 2)
+    world = small_world("abrupt", K=2)
+    check_same(host, world, agents(world)[1:2], [3], layout=ONE_LANE)
 
 
 @needs_compiler

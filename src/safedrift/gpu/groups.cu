@@ -34,7 +34,7 @@ struct State {
     // cold: looked up a few times in an episode
     double *sums, *logit;                           // (H, A, S, 1+K), (H, A-1, S)
     int *low;                                       // (H, A-1, S) upper halves
-    SLOT *more;                                     // (H-1, S - HOT_SLOTS, A, S) successors that are not in `slots`
+    SLOT *more;                                     // (H-1, A, S, S - HOT_SLOTS) successors that are not in `slots`
     PAIR *place;                                    // (H, A, S) in `order`
 };
 
@@ -85,11 +85,9 @@ DEVICE State state_at(char *hot, char *cold) {
     return x;
 }
 
-// Successor number j of pair i of step h.
-DEVICE SLOT *slot_of(const State &x, int h, int i, int j) {
-    if (j < HOT_SLOTS) return x.slots + (h * HOT_SLOTS + j) * STEP + i;
-    return x.more + ((i64)h * (S - HOT_SLOTS) + j - HOT_SLOTS) * STEP + i;
-}
+// Successors of pair i of step h: the first ones, STEP apart, and the others.
+DEVICE SLOT *first_slots(const State &x, int h, int i) { return x.slots + h * HOT_SLOTS * STEP + i; }
+DEVICE SLOT *more_slots(const State &x, int h, int i) { return x.more + ((i64)h * STEP + i) * (S - HOT_SLOTS); }
 
 // ---------------------------------------------------------------- acting
 
@@ -151,9 +149,10 @@ DEVICE int choose(const Task &task, i64 m, const State &x, int h, int s, int lan
 
 // ---------------------------------------------------------------- Algorithm 3: evaluation
 
-// Add up V of observed successors, which are STEP apart: Σ n (V - V_ref) and Σ n (V - V_ref)².
+// Add up V of n observed successors: Σ n (V - V_ref) and Σ n (V - V_ref)².
+template <int APART>
 DEVICE void add_successors(const SLOT *slot, int n, const double *ahead, const double *from, double *total, double *square) {
-    for (; n > 0; n--, slot += STEP) {
+    for (; n > 0; n--, slot += APART) {
         const double times = (double)(unsigned)(*slot >> NEXT_BITS);
         double v[C];
         load<C>(v, ahead + (int)(*slot & (ONCE - 1)) * C);
@@ -172,13 +171,14 @@ DEVICE void look_ahead(const State &x, int h, int i, double n, double inverse, d
     // One pass: V is compared with that of an observed successor, whose share of the visits is at
     // least 1/n, so that Σ n (V - V_ref)² is at most 1 + n times what is left of it.
     const int degree = x.degree[h * STEP + i];
-    const SLOT *first = slot_of(x, h, i, 0);
+    const SLOT *first = first_slots(x, h, i), *more = more_slots(x, h, i);
     double from[C], square[1 + K];
     load<C>(from, ahead + (int)(*first & (ONCE - 1)) * C);
     if (degree > 1) {
         for (int c = 0; c <= K; c++) square[c] = 0.0;
-        add_successors(first + STEP, (degree < HOT_SLOTS ? degree : HOT_SLOTS) - 1, ahead, from, total, square);
-        if (S > HOT_SLOTS) add_successors(slot_of(x, h, i, HOT_SLOTS), degree - HOT_SLOTS, ahead, from, total, square);
+        if (degree > HOT_SLOTS) PREFETCH(more);
+        add_successors<STEP>(first + STEP, (degree < HOT_SLOTS ? degree : HOT_SLOTS) - 1, ahead, from, total, square);
+        if (degree > HOT_SLOTS) add_successors<1>(more, degree - HOT_SLOTS, ahead, from, total, square);
         for (int c = 0; BERNSTEIN && c <= K; c++) {  // what rounding leaves of nothing may be below 0
             const double rest = FMA(-total[c] * inverse, total[c], square[c]);
             deviation[c] = rest > 1e-30 ? root_of(rest) : 0.0;
@@ -325,23 +325,29 @@ DEVICE void move_up(const State &x, int h, int i) {
 }
 
 // Where the successor `next` is among n of them, or n.
-DEVICE int place_of(const SLOT *slots, int n, int next) {
+template <int APART> DEVICE int place_of(const SLOT *slots, int n, int next) {
     int j = 0;
-    while (j < n && (int)(slots[j * STEP] & (ONCE - 1)) != next) j++;
+    while (j < n && (int)(slots[j * APART] & (ONCE - 1)) != next) j++;
     return j;
 }
 
 // Pair i of step h was followed by a state; behind the last step it is enough that it was visited.
 DEVICE void count_successor(const State &x, int h, int i, int next) {
     const int degree = x.degree[h * STEP + i];
-    int j = h + 1 == H && degree > 0 ? degree - 1 : degree;
+    bool found = h + 1 == H && degree > 0;
     if (h + 1 < H) {
-        j = place_of(slot_of(x, h, i, 0), degree < HOT_SLOTS ? degree : HOT_SLOTS, next);
-        if (j == HOT_SLOTS && degree > j) j += place_of(slot_of(x, h, i, j), degree - j, next);
-        SLOT *slot = slot_of(x, h, i, j);
-        *slot = (SLOT)(j < degree ? *slot + ONCE : ONCE + next);
+        SLOT *slot = first_slots(x, h, i);
+        int j = place_of<STEP>(slot, degree < HOT_SLOTS ? degree : HOT_SLOTS, next);
+        slot += j * STEP;
+        if (j == HOT_SLOTS && S > HOT_SLOTS) {
+            slot = more_slots(x, h, i);
+            j += place_of<1>(slot, degree - HOT_SLOTS, next);
+            slot += j - HOT_SLOTS;
+        }
+        found = j < degree;
+        *slot = (SLOT)(found ? *slot + ONCE : ONCE + next);
     }
-    if (j == degree) move_up(x, h, i);
+    if (!found) move_up(x, h, i);
 }
 
 // The episode enters the window: what happened at step h.
