@@ -240,7 +240,7 @@ def test_larger_worlds_need_other_layouts():
         (5, 10, 4, Layout(32, 4, ALL)),
         (10, 20, 5, Layout(64, 1, HOT)),
         (10, 70, 4, Layout(96, 1, HOT)),
-        (10, 90, 4, Layout(96, 1, NOTHING)),
+        (10, 100, 5, Layout(96, 1, NOTHING)),
     ):
         shape = Shape(H, S, A, 1, 2, **kind)
         found = layout_for(shape)

@@ -5,8 +5,8 @@
 // they are first observed, and the pairs of a step are in the order of how many they have. So the
 // lanes of a warp walk through lists of about the same length, and pairs without visits are last.
 //
-// Where a group is larger than a warp, two more warps stand beside it: one has the states of a step,
-// whose averages and log-policies it finds while the group is at the next step, and one acts.
+// Where a group is larger than a warp, two more warps stand beside it: one averages over the actions of
+// each state, and one acts.
 
 #ifdef __CUDACC__
 constexpr bool BESIDE = LANES > 32;
@@ -22,7 +22,7 @@ constexpr SLOT ONCE = (SLOT)((SLOT)1 << NEXT_BITS);
 
 struct State {
     // hot: looked up at random
-    double *v, *x, *pi;                             // (2, S, C), (2, A, S, C) of two steps, (H, A, S)
+    double *v, *x, *pi;                             // (2, S, C) of two steps, (A, S, C) of one, (H, A, S)
     double *u, *mu, *dual, *last_b, *signals;       // (DRAWS,), (K,), (K,), (K,), (1+K, H)
     u64 *generator, *increment;                     // (DRAWS, 2), (2, 2)
     i64 *window;
@@ -32,7 +32,7 @@ struct State {
     PAIR *order, *degree, *above;                   // (H, A S) pairs, (H, A, S) successors, (H, S) pairs with more
     unsigned char *seen;                            // (H, S)
     // cold: looked up a few times in an episode
-    double *sums, *logit;                           // (H, A, S, 1+K), (H, A-1, S)
+    double *sums, *logit, *step;                    // (H, A, S, 1+K), (H, A-1, S), (H, A-1, S)
     int *low;                                       // (H, A-1, S) upper halves
     SLOT *more;                                     // (H-1, A, S, S - HOT_SLOTS) successors that are not in `slots`
     PAIR *place;                                    // (H, A, S) in `order`
@@ -40,7 +40,7 @@ struct State {
 
 #define WHOLE(bytes) (((bytes) + 7) / 8 * 8)
 constexpr int LOGITS = H * (A - 1) * S;
-constexpr i64 DOUBLES = C * 2 * (S + STEP) + PAIRS + DRAWS + 3 * K + SIGNALS;
+constexpr i64 DOUBLES = C * (2 * S + STEP) + PAIRS + DRAWS + 3 * K + SIGNALS;
 constexpr i64 WORDS = 2 * DRAWS + 4 + 1;
 constexpr i64 INTEGER_BYTES = WHOLE(4 * (2 * H + (AHEAD ? H * S : 0)));
 constexpr i64 SLOT_BYTES = WHOLE((i64)sizeof(SLOT) * (H - 1) * HOT_SLOTS * STEP);
@@ -48,14 +48,14 @@ constexpr i64 MORE_BYTES = WHOLE((i64)sizeof(SLOT) * (H - 1) * (S - HOT_SLOTS) *
 constexpr i64 VISIT_BYTES = WHOLE((i64)sizeof(COUNT) * PAIRS);
 constexpr i64 PAIR_BYTES = WHOLE((i64)sizeof(PAIR) * PAIRS), ABOVE_BYTES = WHOLE((i64)sizeof(PAIR) * H * S);
 constexpr i64 HOT_BYTES = (8 * (DOUBLES + WORDS) + INTEGER_BYTES + SLOT_BYTES + VISIT_BYTES + 2 * PAIR_BYTES + ABOVE_BYTES + H * S + 15) / 16 * 16;
-constexpr i64 COLD_BYTES = (8 * (1 + K) * PAIRS + 8 * LOGITS + WHOLE(4 * LOGITS) + MORE_BYTES + PAIR_BYTES + 15) / 16 * 16;
+constexpr i64 COLD_BYTES = (8 * (1 + K) * PAIRS + 16 * LOGITS + WHOLE(4 * LOGITS) + MORE_BYTES + PAIR_BYTES + 15) / 16 * 16;
 constexpr i64 STATE_BYTES = HOT_BYTES + COLD_BYTES;
 
 DEVICE State state_at(char *hot, char *cold) {
     State x;
     double *d = (double *)hot;
     x.v = d; d += 2 * S * C;
-    x.x = d; d += 2 * STEP * C;
+    x.x = d; d += STEP * C;
     x.pi = d; d += PAIRS;
     x.u = d; d += DRAWS;
     x.mu = d; d += K;
@@ -78,6 +78,7 @@ DEVICE State state_at(char *hot, char *cold) {
     d = (double *)cold;
     x.sums = d; d += (1 + K) * PAIRS;
     x.logit = d; d += LOGITS;
+    x.step = d; d += LOGITS;
     b = (char *)d;
     x.low = (int *)b; b += WHOLE(4 * LOGITS);
     x.more = (SLOT *)b; b += MORE_BYTES;
@@ -203,73 +204,57 @@ DEVICE void estimate(const State &x, int h, int i, const double *lv, const Setti
         if (h + 1 < H && visits > 0) look_ahead(x, h, i, (double)visits, n.inverse, total, deviation);
         estimates(h, visits == 0, n, sums, total, deviation, lv, found);
     }
-    store<C>(x.x + ((h & 1) * STEP + i) * C, found);
+    store<C>(x.x + i * C, found);
 }
 
-// V of all channels at (h, s): averages over the policy.
-DEVICE void average(const State &x, int h, int s) {
-    const double *pi = x.pi + h * STEP + s, *found = x.x + ((h & 1) * STEP + s) * C;
-    double value[C], q[C];
-    for (int c = 0; c < C; c++) value[c] = 0.0;
+// V of all channels at (h, s), averages over the policy, and alpha (Q_r + mu Q_g) relative to action 0.
+DEVICE void average(const State &x, int h, int s, double alpha) {
+    const double *pi = x.pi + h * STEP + s;
+    double value[C], reference[C], q[C];
     for (int a = 0; a < A; a++) {
-        load<C>(q, found + a * S * C);
-        for (int c = 0; c < C; c++) value[c] = FMA(pi[a * S], q[c], value[c]);
+        load<C>(q, x.x + (a * S + s) * C);
+        for (int c = 0; c < C; c++) value[c] = FMA(pi[a * S], q[c], a > 0 ? value[c] : 0.0);
+        for (int c = 0; a == 0 && c < C; c++) reference[c] = q[c];
+        if (a == 0) continue;
+        double step = q[0] - reference[0];
+        for (int k = 0; k < K; k++) step = FMA(x.mu[k], q[1 + k] - reference[1 + k], step);
+        x.step[(h * (A - 1) + a - 1) * S + s] = alpha * step;
     }
     store<C>(x.v + ((h & 1) * S + s) * C, value);
 }
 
-// log pi_{m+1} = log pi_m + alpha (Q_r + mu Q_g) at (h, s).
-DEVICE void improve(const State &x, int h, int s, double alpha) {
-    if (!x.seen[h * S + s]) return;
-    const double *found = x.x + ((h & 1) * STEP + s) * C;
-    double *logit = x.logit + h * (A - 1) * S + s;
-    int *low = x.low + h * (A - 1) * S + s;
-    double reference[C], q[C], high[A];
-    int lower[A];
-    for (int a = 1; a < A; a++) {
-        high[a] = logit[(a - 1) * S];
-        lower[a] = low[(a - 1) * S];
-    }
-    load<C>(reference, found);
-    for (int a = 1; a < A; a++) {
-        load<C>(q, found + a * S * C);
-        double step = q[0] - reference[0];
-        for (int k = 0; k < K; k++) step = FMA(x.mu[k], q[1 + k] - reference[1 + k], step);
-        mirror_step(alpha * step, high[a], lower[a]);
-    }
-    for (int a = 1; a < A; a++) {
-        logit[(a - 1) * S] = high[a];
-        low[(a - 1) * S] = lower[a];
-    }
-}
-
-// The states of a step: in a warp of their own, where the group is larger than one.
+// Items for all threads of a run; the states of a step, in a warp of their own where there is one.
+#define EACH_THREAD(i, n) for (int i = lane; i < (n); i += BESIDE ? LANES + 64 : LANES)
 #define EACH_STATE(s) for (int s = BESIDE ? lane - LANES : lane; s < S; s += BESIDE ? 32 : LANES)
 
-// All steps back: estimates, their averages, and the steps towards the next policy.
-DEVICE void evaluate_policy(const State &x, int lane, const double *lv, const Setting &own, bool improves) {
-    const bool has_pairs = lane < LANES, has_states = !BESIDE || !has_pairs;
+// All steps back: estimates, and averages of these.
+DEVICE void evaluate_policy(const State &x, int lane, const double *lv, const Setting &own) {
     for (int h = H - 1; h >= 0; h--) {
-        if (has_pairs) EACH(j, STEP) estimate(x, h, x.order[h * STEP + j], lv, own);
+        if (lane < LANES) EACH(j, STEP) estimate(x, h, x.order[h * STEP + j], lv, own);
         EVALUATED;
-        if (has_states) EACH_STATE(s) average(x, h, s);
+        if (!BESIDE || lane >= LANES) EACH_STATE(s) average(x, h, s, own.alpha);
         EVALUATED;
-        if (has_states && improves) EACH_STATE(s) improve(x, h, s, own.alpha);  // while others are at h - 1
     }
 }
 
-// pi from its logarithms at one (h, s); where the window has no visits it has not changed.
-DEVICE void normalise(const State &x, int i) {
+// log pi_{m+1} = log pi_m + step, and pi from it, at one (h, s); without visits in the window there is no step.
+DEVICE void improve(const State &x, int i) {
     if (!x.seen[i]) return;
     const int h = i / S, s = i % S, first = h * (A - 1) * S + s;
-    double high[A], pi[A];
+    double step[A], high[A], pi[A];
     int low[A];
     for (int a = 1; a < A; a++) {
+        step[a] = x.step[first + (a - 1) * S];
         high[a] = x.logit[first + (a - 1) * S];
         low[a] = x.low[first + (a - 1) * S];
     }
+    for (int a = 1; a < A; a++) mirror_step(step[a], high[a], low[a]);
     softmax(high, low, pi);
     for (int a = 0; a < A; a++) x.pi[h * STEP + a * S + s] = pi[a];
+    for (int a = 1; a < A; a++) {
+        x.logit[first + (a - 1) * S] = high[a];
+        x.low[first + (a - 1) * S] = low[a];
+    }
 }
 
 // ---------------------------------------------------------------- Algorithm 1
@@ -395,11 +380,12 @@ DEVICE void play_run(const Task &task, i64 run, int lane, const State &x) {
             constexpr int WIDE = PAIRS % 2 ? 1 : 2;
             EACH(i, PAIRS / WIDE) store<WIDE>(out + i * WIDE, x.pi + i * WIDE);
         }
-        if (!BESIDE || !acts) {  // Alg. 1, line 13 (Alg. 3), and line 8 of the next episode
+        if (!BESIDE || !acts) {  // Alg. 1, line 13 (Alg. 3)
             const i64 window = x.window[0] < own.windows ? x.window[0] : own.windows - 1;
-            evaluate_policy(x, lane, own.LV + window * K * H, own, improves);
+            evaluate_policy(x, lane, own.LV + window * K * H, own);
         }
         BARRIER;
+        if (improves) EACH_THREAD(i, H * S) improve(x, i);  // Alg. 1, line 8 of the next episode
         if (evaluates) {
             EACH(j, SIGNALS) {
                 const int c = j / H, h = j % H;
@@ -408,7 +394,6 @@ DEVICE void play_run(const Task &task, i64 run, int lane, const State &x) {
                 if (NOISY) mean = x.u[2 * H + h * (1 + K) + c] < mean ? 1.0 : 0.0;
                 x.signals[j] = mean;
             }
-            if (improves) EACH(i, H * S) normalise(x, i);
             if (own.dual_signal != OBSERVED || task.log_v) {
                 EACH(c, C) {  // Alg. 3, line 10
                     const double value = value_at_start(task, x, c);

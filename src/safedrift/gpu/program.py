@@ -37,7 +37,7 @@ SMALL = 24 * 1024  # bytes of a state of which several share a block
 THREADS = 128  # of a block
 LARGE = 96  # lanes of a group of more than a warp
 FEW_PAIRS = 128  # of a step at most, for which 64 lanes are enough
-HOT_SLOTS = 8  # successors of a pair, at most, that are in the hot part of a state
+HOT_SLOTS = 7  # successors of a pair, at most, in the hot part: with 7, eight runs fit at (20, 5, 10)
 UNSIGNED = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "unsigned long long"}
 TEAM_STATES = TEAM_ACTIONS = 8  # at most, for teams
 MOST_TEAMS = 4  # of a block
@@ -99,7 +99,7 @@ def _group_bytes(shape: Shape, lanes: int) -> tuple[int, int]:
     H, S, A, K, C = shape[:5]
     pairs, logits = H * S * A, H * S * (A - 1)
     ahead = H * S if lanes <= 32 and 4 * lanes >= H * S else 0
-    doubles = 2 * C * (A * S + S) + pairs + shape.draws + 3 * K + (1 + K) * H
+    doubles = C * (A * S + 2 * S) + pairs + shape.draws + 3 * K + (1 + K) * H
     words = 2 * shape.draws + 5
     slots = (H - 1) * S * A * shape.slot_bytes  # for one successor of every pair
     listed = min(S, HOT_SLOTS)
@@ -109,7 +109,7 @@ def _group_bytes(shape: Shape, lanes: int) -> tuple[int, int]:
         + _eights(shape.pair_bytes * H * S) + H * S
     )  # fmt: skip
     cold = (
-        8 * (1 + K) * pairs + 8 * logits + _eights(4 * logits) + _eights(slots * (S - listed))
+        8 * (1 + K) * pairs + 16 * logits + _eights(4 * logits) + _eights(slots * (S - listed))
         + _eights(shape.pair_bytes * pairs)
     )  # fmt: skip
     return _whole(hot), _whole(hot) + _whole(cold)
