@@ -250,9 +250,12 @@ def test_larger_worlds_need_other_layouts():
 
 @needs_compiler
 @pytest.mark.slow
-@pytest.mark.parametrize("team", [0, 3])
-def test_lanes_race_with_nobody_and_change_nothing(tmp_path, team):
-    """Three lanes in threads under the thread sanitizer, whose exit code tells of a race."""
+@pytest.mark.parametrize(("team", "warp"), [(0, 32), (0, 1), (3, 32)])
+def test_lanes_race_with_nobody_and_change_nothing(tmp_path, team, warp):
+    """Three lanes in threads under the thread sanitizer, whose exit code tells of a race.
+
+    With warps of one lane, two more threads stand beside them, as two warps do on a card.
+    """
     found = subprocess.run(
         [COMPILER, "-print-file-name=libtsan.so"], capture_output=True, text=True, check=True
     )
@@ -260,7 +263,8 @@ def test_lanes_race_with_nobody_and_change_nothing(tmp_path, team):
     if not Path(sanitizer).is_file() or fixed is None:
         pytest.skip("the compiler has no thread sanitizer")
     script, result = Path(many_lanes.__file__), tmp_path / "lanes.npz"
-    command = [fixed, "-R", sys.executable, str(script), str(tmp_path), "3", str(team), str(result)]
+    numbers = ["3", str(team), str(warp)]  # lanes, runs of a team, lanes of a warp
+    command = [fixed, "-R", sys.executable, str(script), str(tmp_path), *numbers, str(result)]
     paths = os.pathsep.join(path for path in sys.path if path)
     own = {"LD_PRELOAD": sanitizer, "TSAN_OPTIONS": "exitcode=66", "PYTHONPATH": paths}
     done = subprocess.run(

@@ -23,6 +23,10 @@
 typedef long long i64;
 typedef unsigned long long u64;
 
+#ifndef WARP  // lanes; on the host it may be defined as 1
+#define WARP 32
+#endif
+
 #ifdef __CUDACC__
 #define DEVICE static __device__ __forceinline__
 #define HIGH_PRODUCT(a, b) __umul64hi(a, b)
@@ -32,9 +36,9 @@ typedef unsigned long long u64;
 #define CONSTANT static __constant__
 #define TABLE static __device__ const
 #define PREFETCH(address) asm volatile("prefetch.L1 [%0];" ::"l"(address))
-#if LANES > 32  // two more warps have the states and act: those with states wait here with the lanes
+#if LANES > WARP  // two more warps have the states and act: those with states wait here with the lanes
 #define BARRIER __syncthreads()
-#define EVALUATED asm volatile("bar.sync 1, %0;" ::"n"(LANES + 32) : "memory")
+#define EVALUATED asm volatile("bar.sync 1, %0;" ::"n"(LANES + WARP) : "memory")
 #else
 #define BARRIER __syncwarp()
 #define EVALUATED __syncwarp()
@@ -46,12 +50,13 @@ typedef unsigned long long u64;
 #include <barrier>
 #include <thread>
 #include <vector>
-static std::barrier<> *lanes_barrier;
-#define BARRIER lanes_barrier->arrive_and_wait()
+static std::barrier<> *all_lanes, *evaluating_lanes;
+#define BARRIER all_lanes->arrive_and_wait()
+#define EVALUATED evaluating_lanes->arrive_and_wait()
 #else
 #define BARRIER
+#define EVALUATED
 #endif
-#define EVALUATED BARRIER
 #define DEVICE static inline
 #define HIGH_PRODUCT(a, b) (u64)(((unsigned __int128)(a) * (b)) >> 64)
 static inline double as_double(i64 bits) { double x; std::memcpy(&x, &bits, 8); return x; }
@@ -63,6 +68,8 @@ static inline i64 as_bits(double x) { i64 bits; std::memcpy(&bits, &x, 8); retur
 #define TABLE static const
 #define PREFETCH(address) (void)(address)
 #endif
+
+constexpr bool BESIDE = LANES > WARP;
 
 #define EACH(i, n) for (int i = lane; i < (n); i += LANES)
 

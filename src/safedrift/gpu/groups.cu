@@ -8,12 +8,7 @@
 // Where a group is larger than a warp, two more warps stand beside it: one averages over the actions of
 // each state, and one acts.
 
-#ifdef __CUDACC__
-constexpr bool BESIDE = LANES > 32;
-#else
-constexpr bool BESIDE = false;
-#endif
-constexpr bool AHEAD = LANES <= 32 && H * S <= 4 * LANES;  // choose in all (h, s) at once, and walk afterwards
+constexpr bool AHEAD = !BESIDE && H * S <= 4 * LANES;  // choose in all (h, s) at once, and walk afterwards
 
 // An observed successor: its number in the lowest NEXT_BITS, and above them how often it was observed.
 constexpr SLOT ONCE = (SLOT)((SLOT)1 << NEXT_BITS);
@@ -224,8 +219,8 @@ DEVICE void average(const State &x, int h, int s, double alpha) {
 }
 
 // Items for all threads of a run; the states of a step, in a warp of their own where there is one.
-#define EACH_THREAD(i, n) for (int i = lane; i < (n); i += BESIDE ? LANES + 64 : LANES)
-#define EACH_STATE(s) for (int s = BESIDE ? lane - LANES : lane; s < S; s += BESIDE ? 32 : LANES)
+#define EACH_THREAD(i, n) for (int i = lane; i < (n); i += BESIDE ? LANES + 2 * WARP : LANES)
+#define EACH_STATE(s) for (int s = BESIDE ? lane - LANES : lane; s < S; s += BESIDE ? WARP : LANES)
 
 // All steps back: estimates, and averages of these.
 DEVICE void evaluate_policy(const State &x, int lane, const double *lv, const Setting &own) {
@@ -349,7 +344,7 @@ DEVICE void count(const State &x, int h) {
 DEVICE void play_run(const Task &task, i64 run, int lane, const State &x) {
     const Setting own = setting_of(task, task.setting[run]);
     i64 window_age = task.first % own.W, policy_age = task.first % own.L;
-    const bool evaluates = lane < LANES, acts = BESIDE ? lane >= LANES + 32 : lane == 0;
+    const bool evaluates = lane < LANES, acts = BESIDE ? lane >= LANES + WARP : lane == 0;
     for (int e = 0; e < (int)task.episodes; e++) {  // Alg. 1, line 2
         const i64 m = task.first + e;
         const int row = task.row[e];
@@ -440,7 +435,7 @@ DEVICE void begin_run(const Task &task, i64 run, int lane, const State &x) {
 
 extern __shared__ u64 shared_memory[];
 
-constexpr int BLOCK = LANES * RUNS + (BESIDE ? 64 : 0);  // threads
+constexpr int BLOCK = LANES * RUNS + (BESIDE ? 2 * WARP : 0);  // threads
 
 extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS) play(const __grid_constant__ Task task) {
     // Whole groups leave; within a warp they stay together, and play the last run once more.

@@ -264,10 +264,11 @@ static void play_lane(const Task *task, int lane) {
 
 extern "C" void play(const Task *task) {
 #if LANES > 1
-    std::barrier<> together(LANES);
-    lanes_barrier = &together;
+    std::barrier<> all(LANES + (BESIDE ? 2 * WARP : 0)), evaluating(LANES + (BESIDE ? WARP : 0));
+    all_lanes = &all;
+    evaluating_lanes = &evaluating;
     std::vector<std::thread> lanes;
-    for (int lane = 0; lane < LANES; lane++) lanes.emplace_back(play_lane, task, lane);
+    for (int lane = 0; lane < LANES + (BESIDE ? 2 * WARP : 0); lane++) lanes.emplace_back(play_lane, task, lane);
     for (auto &lane : lanes) lane.join();
 #else
     play_lane(task, 0);

@@ -37,7 +37,7 @@ SMALL = 24 * 1024  # bytes of a state of which several share a block
 THREADS = 128  # of a block
 LARGE = 96  # lanes of a group of more than a warp
 FEW_PAIRS = 128  # of a step at most, for which 64 lanes are enough
-HOT_SLOTS = 7  # successors of a pair, at most, in the hot part: with 7, eight runs fit at (20, 5, 10)
+HOT_SLOTS = 7  # successors of a pair, at most, in the hot part: eight runs fit at (20, 5, 10)
 UNSIGNED = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "unsigned long long"}
 TEAM_STATES = TEAM_ACTIONS = 8  # at most, for teams
 MOST_TEAMS = 4  # of a block
