@@ -90,7 +90,7 @@ DEVICE SLOT *more_slots(const State &x, int h, int i) { return x.more + ((i64)h 
 constexpr int MANY = 1 << 30;
 
 // How many of n numbers, which do not decrease, are not above u after they are multiplied by `share`.
-// A warp that acts compares the last 32 of them in its lanes.
+// A warp that acts compares the 32 that halving leaves, each in a lane.
 DEVICE int passed(const double *numbers, int n, int most, double u, double share, int lane) {
     int low = 0, high = n;
     while (most > 32 && high - low > 32) {
@@ -116,7 +116,7 @@ DEVICE int first_state(const Task &task, double u, int lane) {
 DEVICE int next_state(const Task &task, i64 m, int h, int s, int a, double u, int lane) {
     double share;
     const int scenario = scenario_of(task.scenario_P + m * J_P, task.weight_P + m * J_P, u, share);
-    const i64 row = ((i64)h * S + s) * A + a;
+    const int row = (h * S + s) * A + a;
     const i64 first = DENSE ? row * S : task.offsets[row];
     const int last = (int)(DENSE ? S : task.offsets[row + 1] - first) - 1;
     const double *cumulative = task.cumulative + scenario * task.entries + first;
