@@ -218,16 +218,16 @@ DEVICE void average(const State &x, int h, int s, double alpha) {
     store<C>(x.v + ((h & 1) * S + s) * C, value);
 }
 
-// Items for all threads of a run; the states of a step, in a warp of their own where there is one.
+// Items for all threads of a run; and for the warp that has the states, where there is one.
 #define EACH_THREAD(i, n) for (int i = lane; i < (n); i += BESIDE ? LANES + 2 * WARP : LANES)
-#define EACH_STATE(s) for (int s = BESIDE ? lane - LANES : lane; s < S; s += BESIDE ? WARP : LANES)
+#define EACH_BESIDE(i, n) for (int i = BESIDE ? lane - LANES : lane; i < (n); i += BESIDE ? WARP : LANES)
 
 // All steps back: estimates, and averages of these.
 DEVICE void evaluate_policy(const State &x, int lane, const double *lv, const Setting &own) {
     for (int h = H - 1; h >= 0; h--) {
         if (lane < LANES) EACH(j, STEP) estimate(x, h, x.order[h * STEP + j], lv, own);
         EVALUATED;
-        if (!BESIDE || lane >= LANES) EACH_STATE(s) average(x, h, s, own.alpha);
+        if (!BESIDE || lane >= LANES) EACH_BESIDE(s, S) average(x, h, s, own.alpha);
         EVALUATED;
     }
 }
@@ -345,6 +345,7 @@ DEVICE void play_run(const Task &task, i64 run, int lane, const State &x) {
     const Setting own = setting_of(task, task.setting[run]);
     i64 window_age = task.first % own.W, policy_age = task.first % own.L;
     const bool evaluates = lane < LANES, acts = BESIDE ? lane >= LANES + WARP : lane == 0;
+    const bool averages = !BESIDE || (!evaluates && !acts);
     for (int e = 0; e < (int)task.episodes; e++) {  // Alg. 1, line 2
         const i64 m = task.first + e;
         const int row = task.row[e];
@@ -370,10 +371,10 @@ DEVICE void play_run(const Task &task, i64 run, int lane, const State &x) {
             BARRIER;
         }
         if (acts) walk(task, x, m, lane);
-        if (evaluates && row >= 0) {
+        if (row >= 0 && averages) {
             double *out = task.policies + ((i64)row * task.runs + run) * PAIRS;
             constexpr int WIDE = PAIRS % 2 ? 1 : 2;
-            EACH(i, PAIRS / WIDE) store<WIDE>(out + i * WIDE, x.pi + i * WIDE);
+            EACH_BESIDE(i, PAIRS / WIDE) store<WIDE>(out + i * WIDE, x.pi + i * WIDE);
         }
         if (!BESIDE || !acts) {  // Alg. 1, line 13 (Alg. 3)
             const i64 window = x.window[0] < own.windows ? x.window[0] : own.windows - 1;
