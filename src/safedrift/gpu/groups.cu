@@ -222,10 +222,18 @@ DEVICE void average(const State &x, int h, int s, double alpha) {
 #define EACH_THREAD(i, n) for (int i = lane; i < (n); i += BESIDE ? LANES + 2 * WARP : LANES)
 #define EACH_BESIDE(i, n) for (int i = BESIDE ? lane - LANES : lane; i < (n); i += BESIDE ? WARP : LANES)
 
+// Estimates at all pairs of step h. Every other time lanes take them in the opposite order: those that had
+// the longest lists have the shortest ones next, or none.
+DEVICE void estimate_all(const State &x, int lane, int h, const double *lv, const Setting &own) {
+#pragma unroll 1
+    for (int j = lane, both = 2 * LANES - 1; j < STEP; j = both - j, both += 2 * LANES)
+        estimate(x, h, x.order[h * STEP + j], lv, own);
+}
+
 // All steps back: estimates, and averages of these.
 DEVICE void evaluate_policy(const State &x, int lane, const double *lv, const Setting &own) {
     for (int h = H - 1; h >= 0; h--) {
-        if (lane < LANES) EACH(j, STEP) estimate(x, h, x.order[h * STEP + j], lv, own);
+        if (lane < LANES) estimate_all(x, lane, h, lv, own);
         EVALUATED;
         if (!BESIDE || lane >= LANES) EACH_BESIDE(s, S) average(x, h, s, own.alpha);
         EVALUATED;
