@@ -23,12 +23,12 @@ from safedrift.gpu.program import ALL, HOT, MOST, Layout, layout_for
 from safedrift.gpu.runs import Measured, _shapes, generator_words, play_batches
 
 SIZES = ((5, 3, 5), (20, 5, 10))  # S, A, H
-RUNS = {(5, 3, 5): 20_000, (20, 5, 10): 4_000}  # at least; all multiprocessors have as many
+RUNS = {(5, 3, 5): 66_000, (20, 5, 10): 4_000}  # at least; all multiprocessors have as many
 MULTIPROCESSORS = 132
 LAYOUTS = {  # that are tried: a lane for each state, then lanes for pairs
     (5, 3, 5): (
-        Layout(5, 18, ALL, 6), Layout(5, 6, ALL, 6), Layout(5, 54, ALL, 6),
-        Layout(5, 24, MOST, 6), Layout(5, 36, MOST, 6), Layout(5, 72, MOST, 6),
+        Layout(5, 6, ALL, 6), Layout(5, 18, ALL, 6), Layout(5, 54, ALL, 6),
+        Layout(5, 12, MOST, 6), Layout(5, 24, MOST, 6), Layout(5, 36, MOST, 6), Layout(5, 72, MOST, 6),
         Layout(5, 24, HOT, 6), Layout(5, 36, HOT, 6), Layout(5, 48, HOT, 6), Layout(16, 8, ALL),
     ),
     (20, 5, 10): (Layout(64, 1, HOT), Layout(96, 1, HOT), Layout(128, 1, HOT)),

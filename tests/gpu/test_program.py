@@ -233,8 +233,8 @@ def test_larger_worlds_need_other_layouts():
         "dense": True, "longest": 400,
     }  # fmt: skip
     for H, S, A, wanted in (
-        (5, 4, 2, Layout(4, 32, ALL, 8)),
-        (3, 7, 8, Layout(7, 12, ALL, 4)),
+        (5, 4, 2, Layout(4, 32, MOST, 8)),
+        (3, 7, 8, Layout(7, 16, MOST, 4)),
         (5, 7, 9, Layout(32, 4, ALL)),
         (60, 8, 8, Layout(64, 1, HOT)),
         (5, 10, 4, Layout(32, 4, ALL)),

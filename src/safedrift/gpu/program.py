@@ -43,7 +43,7 @@ TEAM_STATES = TEAM_ACTIONS = 8  # at most, for teams
 MOST_TEAMS = 4  # of a block
 TEAM_BYTES = 56 * 1024  # of the states of a team at most: four teams on a multiprocessor
 NOTHING, HOT, ALL, MOST = 0, 1, 2, 3  # of a state that is in shared memory
-TEAM_STATE = ALL  # MOST (all but sums of signals) and HOT make room for more teams
+TEAM_STATE = MOST  # all but sums of signals, which leaves room for a third more teams than ALL
 
 
 class Shape(NamedTuple):
@@ -145,7 +145,7 @@ class Layout(NamedTuple):
 
     lanes: int
     runs: int
-    shared: int  # NOTHING, HOT or ALL
+    shared: int  # NOTHING, HOT, MOST or ALL
     team: int = 0  # runs of a warp whose lanes have a state each, or 0: groups
 
     def state_bytes(self, shape: Shape) -> tuple[int, int]:
@@ -190,7 +190,7 @@ def layout_for(shape: Shape, shared: int = SHARED) -> Layout:
     >>> kind = {"J_P": 1, "J_R": 1, "J_G": 1, "noisy": False, "bernstein": False, "lv": False,
     ...         "dense": True, "longest": 400}
     >>> layout_for(Shape(H=5, S=5, A=3, K=1, C=2, **kind))
-    Layout(lanes=5, runs=18, shared=2, team=6)
+    Layout(lanes=5, runs=24, shared=3, team=6)
     >>> layout_for(Shape(H=5, S=10, A=4, K=1, C=2, **kind))
     Layout(lanes=32, runs=4, shared=2, team=0)
     >>> layout_for(Shape(H=10, S=20, A=5, K=1, C=2, **kind))
