@@ -404,7 +404,8 @@ def test_exploration_that_costs_too_much():
     options = OPTIONS | {"exploration": 0.0, "reward_bonus": 3.0, "range_bonus": 2.0}
     found = compared(world, options, noisy=True)
     assert found.boldness[0] == 1.0
-    assert 0.2 < np.quantile(found.boldness, 0.5) < 1.0 or min(found.boldness) == 0.2
+    assert min(found.boldness) == 0.2
+    assert any(0.2 < share < 1.0 for share in found.boldness)
 
 
 @pytest.mark.parametrize("caution", [0.0, 1.0])
