@@ -11,10 +11,10 @@ rates_many.csv (one row per setting, M and world: means and deviations over the 
 whenever a world is finished; rates_many.png; and the tables between the two markers of rates.md,
 of the M whose worlds are all there. Stored rows of what is not played again are kept.
 
-With 100 seeds on one NVIDIA H200, M = 10⁴ to 10⁶ takes seconds and M = 3 · 10⁶ to 10⁸ together took
-508 s. The host prepares the worlds: one of 10⁸ takes a minute or two, and up to 14 GB of memory
-meanwhile, so only four of M ≥ 3 · 10⁷ are prepared at a time. `--seconds` stops what is playing by
-then; worlds that are finished stay.
+With 100 seeds on one NVIDIA H200, M = 10⁶ took 10 s, and 3 · 10⁶ to 10⁸ together 508 s. The host
+prepares the worlds: those of 10⁸ were ready after 71 to 122 s, and one takes up to 14 GB of memory
+while it is made, so only four of M ≥ 3 · 10⁷ are prepared at a time. `--seconds` stops what is
+playing by then; worlds that are finished stay.
 """
 
 import argparse
