@@ -484,12 +484,18 @@ class Promises:
         return mean, self.weight[k] @ (variances + (means - mean) ** 2)
 
     def aim(self, k, mu, slack):
-        """The quantile of what is needed above the threshold, at most half of the slack."""
+        """The quantile of what is needed above the threshold.
+
+        At most half of the slack is asked for; with several constraints this limits the reserve
+        only, and not what the mean is off by.
+        """
         off, variance = self.moments(k)
         unsafe = np.clip(mu, 1 / (1 + np.exp(3.6)), 1 / (1 + np.exp(-3.6)))
         scale = np.sqrt(3 * variance) / np.pi  # of a logistic distribution
-        above = -off + scale * np.log((1 - unsafe) / unsafe)
-        return min(max(above, min(-off, 0.0)), 0.5 * max(slack, 0.0))
+        reserve, most = scale * np.log((1 - unsafe) / unsafe), 0.5 * max(slack, 0.0)
+        if len(self.off) == 1:
+            return min(max(reserve - off, min(-off, 0.0)), most)
+        return max(min(reserve, most) - off, min(-off, 0.0))
 
 
 def density(x, mean, variance):

@@ -201,7 +201,7 @@ def compare_plan(learner, slow, promises, before, boldness, thresholds, options)
     close(found.means, wanted.means, "means")
     close(found.signals, wanted.signals, "signals with bonuses")
     aims = aims_of(promises, before, thresholds, options)
-    feasible = check_optimal(plan, wanted, thresholds, aims, initial)
+    feasible = check_optimal(plan, wanted, thresholds, aims, before.slack, initial)
     check_values(plan, wanted, initial)
     check_clock(memory, wanted, before, initial, options, slow.m)
     grown = before.optimism - bonuses.utility
@@ -222,12 +222,27 @@ def aims_of(promises, before, thresholds, options):
     return np.asarray(thresholds) + kept + above
 
 
-def check_optimal(plan, model, thresholds, aims, initial):
-    """The constrained optimum under these aims, if there is one, else under the thresholds."""
+def lower_aims(model, thresholds, aims, usual, initial):
+    """Aims that are tried one after the other: all, with several constraints a part, none.
+
+    By concavity, of a slack `usual` without corrections that becomes negative with all of them.
+    """
+    yield aims
+    if (aims > thresholds).any():
+        if len(thresholds) > 1:
+            missing = twin.largest_slack(model.P, model.signals, aims, initial)
+            share = 0.95 * usual / (usual - missing) if usual > 0 else 0.5
+            yield thresholds + share * (aims - thresholds)
+        yield thresholds
+
+
+def check_optimal(plan, model, thresholds, aims, usual, initial):
+    """The constrained optimum under the first of these aims that a policy reaches."""
     thresholds = np.asarray(thresholds)
-    aim, best = aims, twin.optimum(model.P, model.signals, aims, initial)
-    if best is None and (aims > thresholds).any():
-        aim, best = thresholds, twin.optimum(model.P, model.signals, thresholds, initial)
+    for aim in lower_aims(model, thresholds, aims, usual, initial):
+        best = twin.optimum(model.P, model.signals, aim, initial)
+        if best is not None:
+            break
     V = twin.evaluation(model.P, model.signals, plan.policy, model.reach)[:, 0] @ initial
     close(plan.policy.sum(axis=-1), 1.0, "policy")
     slack = twin.largest_slack(model.P, model.signals, aim, initial)
@@ -324,9 +339,7 @@ def compared(world, options, noisy=False, change=None, seed=0):
         memory = learner.algorithm.memory
         compare_knowledge(memory, slow)
         costs.append(cost)
-        boldness.append(
-            twin.boldness_of(costs, options["exploration"], len(slow.own), world.H)
-        )
+        boldness.append(twin.boldness_of(costs, options["exploration"], len(slow.own), world.H))
         close(memory.exploration.share[0], boldness[-1], "share of the bonuses", 1e-7)
         if plans:
             promised = memory.plan.values[1:, 0, episode.states[0]]

@@ -4,7 +4,13 @@ import numba
 import numpy as np
 import pytest
 
-from safedrift.kernels.tabular.reserve import aim_above, make_returns, moments, see_returns
+from safedrift.kernels.tabular.reserve import (
+    aim_above,
+    lowered,
+    make_returns,
+    moments,
+    see_returns,
+)
 
 
 @numba.njit(error_model="numpy")
@@ -64,10 +70,25 @@ def test_the_price_decides_how_often_to_be_unsafe():
         assert look(returns, 0, mu, 9.0)[1] == pytest.approx(-off + 3.6 * scale)
     for mu in (1.0, 10.0):
         assert look(returns, 0, mu, 9.0)[1] == pytest.approx(max(-off - 3.6 * scale, 0.0))
-    assert look(returns, 0, 0.1, 0.1)[1] == pytest.approx(0.05)  # half of the slack
-    assert look(returns, 0, 0.1, -1.0)[1] == 0.0
+    assert look(returns, 0, 0.1, 0.02)[1] == pytest.approx(-off + 0.01)  # half of the slack
+    assert look(returns, 0, 0.1, -1.0)[1] == pytest.approx(-off)
     above = seen(300, np.full((300, 2), 0.4))
     assert look(above, 0, 10.0, 9.0)[1] == pytest.approx(-look(above, 0, 10.0, 9.0)[0][0])
+
+
+def test_a_single_constraint_is_raised_by_half_of_its_slack():
+    returns = seen(300, np.full((300, 1), -0.4), K=1)
+    assert look(returns, 0, 0.1, 9.0)[1] > 0.4
+    assert look(returns, 0, 0.1, 0.1)[1] == pytest.approx(0.05)
+    assert look(returns, 0, 0.1, -1.0)[1] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("slack", "missing", "share"), [(1, -1, 0.475), (3, -1, 0.7125), (0, -1, 0.5)]
+)
+def test_how_much_of_the_corrections_is_asked_for(slack, missing, share):
+    """A little less than where a line from `slack` to `missing` is 0."""
+    assert lowered(float(slack), float(missing)) == pytest.approx(share)
 
 
 def test_one_odd_return_leaves_numbers():

@@ -199,6 +199,7 @@ class AdaptivePlanner:
             tables,
             tables.rewards[:, None],
             support,
+            np.zeros(K),
             np.zeros(1, np.int64),
             make_answers(1, K),
             np.empty((1, H)),

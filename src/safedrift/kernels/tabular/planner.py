@@ -59,7 +59,7 @@ from safedrift.kernels.tabular.filters import (
     see_successor,
 )
 from safedrift.kernels.tabular.model_states import find_states
-from safedrift.kernels.tabular.reserve import Returns, aim_above, see_returns
+from safedrift.kernels.tabular.reserve import Returns, aim_above, lowered, see_returns
 from safedrift.kernels.types import FloatArray, IndexArray, TableArrays, jit, jit_inline, jit_part
 
 MOST_MU = 10.0  # multiplier that bonuses and the next plan start from, at most
@@ -108,6 +108,7 @@ class Work(NamedTuple):
     tables: TableArrays  # the same, as a world of one episode
     rewards: FloatArray  # its rewards with a signal axis
     support: IndexArray  # (I,) first states
+    above: FloatArray  # (K,) what plans aim at, above the thresholds
     episodes: NDArray[np.int64]  # (1,) 0
     answers: columns.Answers
     changes: FloatArray  # (1, H)
@@ -355,24 +356,48 @@ def plan(memory, settings, work, one, several, thresholds):
 
 @jit_part
 def solve_above(memory, settings, work, one, several, thresholds):
-    """Write the optimal policy for thresholds with reserves, or without where none gets there.
+    """Write the optimal policy for corrected thresholds, or as they are where none gets there.
 
-    Returns whether there is any. The plan's slack becomes that of the thresholds themselves, or
-    less than that with several constraints.
+    With several constraints a part of all corrections is tried between. Returns whether there is
+    any policy. The plan's slack becomes that of the thresholds themselves, or less than that with
+    several constraints.
     """
-    plan, aims = memory.plan, work.tables.thresholds
-    kept, lowest, highest = settings.reserve * max(plan.slack[0], 0.0), np.inf, 0.0
-    for k in range(thresholds.size):
-        above = kept + aim_above(memory.returns, k, plan.mu[k], plan.slack[0] - kept)
-        aims[0, k] = thresholds[k] + above
-        lowest, highest = min(lowest, above), max(highest, above)
-    feasible, slack = solve(work.tables, work, one, several, plan)
-    plan.slack[0] = slack + lowest
-    if not feasible and highest > 0.0:
-        for k in range(thresholds.size):
-            aims[0, k] = thresholds[k]
-        feasible, plan.slack[0] = solve(work.tables, work, one, several, plan)
+    plan, above = memory.plan, work.above
+    before = plan.slack[0]
+    kept = settings.reserve * max(before, 0.0)
+    for k in range(above.size):
+        above[k] = kept + aim_above(memory.returns, k, plan.mu[k], before - kept)
+    feasible = solve_for(thresholds, work, one, several, plan)
+    raised = extremes(above)[1] > 0.0
+    if not feasible and raised and above.size > 1:
+        share = lowered(before, plan.slack[0] - extremes(above)[0])
+        for k in range(above.size):
+            above[k] *= share
+        feasible = solve_for(thresholds, work, one, several, plan)
+    if not feasible and raised:
+        for k in range(above.size):
+            above[k] = 0.0
+        feasible = solve_for(thresholds, work, one, several, plan)
     return feasible
+
+
+@jit_inline
+def solve_for(thresholds, work, one, several, plan):
+    """`solve` for what `work` asks for above the thresholds; writes their slack, or less."""
+    for k in range(thresholds.size):
+        work.tables.thresholds[0, k] = thresholds[k] + work.above[k]
+    feasible, slack = solve(work.tables, work, one, several, plan)
+    plan.slack[0] = slack + extremes(work.above)[0]
+    return feasible
+
+
+@jit_inline
+def extremes(x):
+    """The least and the largest of some numbers."""
+    least, largest = np.inf, -np.inf
+    for value in x:
+        least, largest = min(least, value), max(largest, value)
+    return least, largest
 
 
 @jit_part

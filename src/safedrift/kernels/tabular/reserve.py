@@ -17,8 +17,12 @@ the plan is unsafe with probability μ (the newsvendor's answer). If d is logist
 
 the logarithm at most `MOST_ODDS` either way. Where safety is dear (μ > 1/2) less of d is corrected,
 but a plan never aims below both b and b - d. With several constraints the cost is the sum of one
-such term for each, so that each has its own d, σ and μ. At most `MOST_SHARE` of the slack that the
-model shows is asked for.
+such term for each, so that each has its own d, σ and μ.
+
+With one constraint y is at most `MOST_SHARE` of the slack that the model shows. With several, the
+slack is what all can have at once, and says little about how far one can be raised while others
+fall: only the reserve, y + d, is limited, and `lowered` says how much of all corrections is asked
+for where no policy gets there.
 """
 
 from __future__ import annotations
@@ -39,6 +43,7 @@ NOISE_RATE, LEAST_NOISE = 0.002, 1e-4  # with which v is learned at least; v at 
 LOGISTIC = 0.5513288954217921  # √3/π: scale of a logistic variable of variance 1
 MOST_ODDS = 3.6  # logarithm that counts: a reserve of two standard deviations
 MOST_SHARE = 0.5
+CLOSE = 0.95
 
 
 class Returns(NamedTuple):
@@ -129,5 +134,19 @@ def aim_above(returns, k, mu, slack):
     odds = MOST_ODDS if mu < 0.5 else -MOST_ODDS
     if 0.0 < mu < 1.0:
         odds = min(max(log_of((1.0 - mu) / mu), -MOST_ODDS), MOST_ODDS)
-    y = max(LOGISTIC * odds * np.sqrt(variance) - d, min(0.0, -d))
-    return min(y, MOST_SHARE * max(slack, 0.0))
+    most = MOST_SHARE * max(slack, 0.0)
+    reserve = LOGISTIC * odds * np.sqrt(variance)
+    if returns.noise.size == 1:
+        return min(max(reserve - d, min(0.0, -d)), most)
+    return max(min(reserve, most) - d, min(0.0, -d))
+
+
+@jit_inline
+def lowered(slack, missing):
+    """Share of all corrections that some policy should reach, where none reaches them in full.
+
+    The largest slack is concave in what is asked for. So where it is `slack` with none of the
+    corrections and `missing` < 0 with all of them, it is at least 0 with slack/(slack - missing) of
+    them. The slack is that of the plan before, so a little less is taken, or half if it had none.
+    """
+    return CLOSE * slack / (slack - missing) if slack > 0.0 else 0.5
