@@ -8,6 +8,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import safedrift as sd
@@ -118,6 +119,37 @@ def test_readme_counts_what_there_is():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert f"| {len(PROBLEMS)} named worlds" in text
     assert f"| {len(sd.learners.LEARNERS)} learners" in text
+
+
+def figure(pattern, page):
+    """What the one group of a pattern says on a page."""
+    flat = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+    found = re.findall(pattern, flat)
+    assert len(found) == 1, (pattern, page, found)
+    return found[0]
+
+
+def test_figures_of_the_readme_are_those_of_the_pages_they_link_to():
+    speed = figure(r"([\d.]+ to [\d.]+ µs) per episode at S = 5, A = 3, H = 5", "README.md")
+    times = figure(r"(\d+ to \d+) times as fast as NumPy", "README.md")
+    assert f"| 5, 3, 5 | {speed} | {times} |" in (ROOT / "docs/performance.md").read_text("utf-8")
+    gpu, exponent = figure(r"PROPD-PPO at (\d) · 10(\S+) episodes a second on a GPU", "README.md")
+    measured, power = figure(r"\| 5, 3, 5 \| ([\d.]+) · 10(\S+) \(", "docs/many-runs.md")
+    assert (gpu, exponent) == (str(round(float(measured))), power)
+    worlds = figure(r"scores in (\d+) worlds", "README.md")
+    assert f"learners, {worlds} worlds, " in (ROOT / "docs/comparison.md").read_text("utf-8")
+    taken = figure(r"`make demo` took (\d+) seconds", "README.md")
+    assert taken == figure(r"page\]\(pages.md\): (\d+) seconds on two cores", "docs/index.md")
+
+
+def test_every_row_of_what_there_is_says_where_it_is_shown():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = text.partition("## What there is")[2].partition("\n\n")[2].partition("\n\n")[0]
+    rows = table.splitlines()[2:]
+    assert len(rows) > 5
+    assert [
+        row for row in rows if not re.search(r"\]\(docs/.*\) ?(, `make bench` )?\|$", row)
+    ] == []
 
 
 def test_ten_minutes_of_python_run(tmp_path, monkeypatch):
@@ -286,6 +318,47 @@ def test_every_problem_has_its_picture_on_the_page():
     text = (ROOT / "docs" / "problems.md").read_text(encoding="utf-8")
     for name in PROBLEMS:
         assert f"\n## {name}\n\n![{name}](problems/{name}.png)\n" in text
+
+
+# ---------------------------------------------------------------- nothing is left out
+
+RUN_BY = {  # pages with Python that no test above runs -> the test that does
+    "docs/certificates.md": "tests/test_paper_map.py::test_example_of_the_guide_runs",
+    "docs/your-own-learner.md": "tests/experiments/test_contract.py::guide",
+}
+
+
+def test_the_python_of_every_page_is_run():
+    tests = Path(__file__).read_text(encoding="utf-8")
+    for page in ("README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))):
+        if not python_of(page):
+            continue
+        if page in RUN_BY:
+            file, name = RUN_BY[page].split("::")
+            code = (ROOT / file).read_text(encoding="utf-8")
+            assert f"def {name}(" in code
+        else:
+            code = tests
+        assert f'"{page}"' in code or f'"docs" / "{Path(page).name}"' in code, page
+
+
+def commands_of(page):
+    """The safedrift commands in the blocks of a page, without comments."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for block in re.findall(r"^```(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        lines = [x for x in block.splitlines() if x.startswith("safedrift ")]
+        yield from (shlex.split(line, comments=True)[1:] for line in lines)
+
+
+def test_commands_of_all_pages_are_understood():
+    """Names of commands and options, and values of the right kind; files may be missing."""
+    group = typer.main.get_command(app)
+    pages = [path for path in PAGES if path.startswith(("README", "SUPPORT", "docs/"))]
+    found = [command for page in pages for command in commands_of(page)]
+    assert len(found) > 35
+    for name, *given in found:
+        if "--help" not in given:
+            group.commands[name].make_context(name, list(given))
 
 
 # ---------------------------------------------------------------- links

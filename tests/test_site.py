@@ -72,6 +72,14 @@ def test_every_public_name_is_in_the_reference(name):
     assert missing == []
 
 
+def test_what_the_pages_import_is_in_the_reference():
+    for page in (ROOT / "README.md", *DOCS.glob("*.md"), *DOCS.glob("tutorials/*.md")):
+        text = page.read_text(encoding="utf-8")
+        for module, names in re.findall(r"^from (safedrift\S*) import (.*)", text, re.M):
+            values = [getattr(importlib.import_module(module), x) for x in names.split(", ")]
+            assert all(map(_is_there, values)), f"{page.name}: from {module} import {names}"
+
+
 def _is_there(value):
     if isinstance(value, types.ModuleType):  # sd.theory: the names in it
         return all(_is_there(getattr(value, x)) for x in value.__all__)
@@ -105,6 +113,36 @@ def test_worlds_and_learners_have_pages_with_their_facts():
     for name in sd.problems.PROBLEMS:
         assert SITE.seen_in_the_picture(name, DOCS), name
         assert (DOCS / "problems" / f"{name}.png").is_file()
+
+
+# ---------------------------------------------------------------- the code on generated pages
+
+TRIED = {
+    page: python
+    for page, text in SITE.pages(DOCS).items()
+    for python in re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+}
+
+
+def test_every_world_and_learner_can_be_tried():
+    worlds = {f"generated/worlds/{name}.md" for name in sd.problems.PROBLEMS}
+    assert TRIED.keys() == worlds | {f"generated/learners/{x}.md" for x in sd.learners.LEARNERS}
+
+
+@pytest.mark.parametrize("name", sd.learners.LEARNERS)
+def test_learners_are_made_as_their_pages_say(name):
+    python, played, _ = TRIED[f"generated/learners/{name}.md"].partition("run = sd.simulate(")
+    assert played
+    exec(python, {})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", TRIED)
+def test_code_of_generated_pages_runs(page):
+    exec(TRIED[page].replace("episodes=2000", "episodes=60"), {})
+
+
+# ---------------------------------------------------------------- text
 
 
 def test_formulas_and_stars_survive_the_way_to_markdown():
