@@ -72,7 +72,7 @@ def from_table(
     >>> lake = from_table("FrozenLake-v1", 20, dry_feet, 19.5)
     >>> lake.shape  # H, S, A, K; one more state, "over", comes last
     Shape(H=20, S=17, A=4, K=1)
-    >>> round(sd.solve(lake).value, 3)  # probability to reach the goal
+    >>> float(round(sd.solve(lake).value, 3))  # probability to reach the goal
     0.199
     """
     H = _check.integer("horizon", horizon)
