@@ -214,6 +214,7 @@ def nobody_waits(folder, port, *, open_page, tell):
     tell("http://127.0.0.1/")
 
 
+@pytest.mark.slow
 def test_commands_of_the_page_of_the_command_line_run(tmp_path, monkeypatch):
     """All of them, one after the other, with fewer episodes."""
     monkeypatch.chdir(tmp_path)
@@ -259,6 +260,7 @@ def test_python_of_the_deploying_guide_runs(tmp_path, monkeypatch):
     assert {path.name for path in tmp_path.iterdir()} == {"plant.npz", "policy.csv"}
 
 
+@pytest.mark.slow
 def test_python_and_commands_of_the_page_on_experiments_run(tmp_path, monkeypatch):
     """The recipes for results of sweeps are run by tests/experiments/test_sweeps.py."""
     monkeypatch.chdir(tmp_path)
