@@ -298,7 +298,7 @@ def play(learner, world, episodes):
 
 
 def test_needs_no_number_of_episodes_and_keeps_its_memory():
-    world = linear_world(M=120, K=2)
+    world = linear_world(M=120)
     one, other = made(world), made(without_end(world))
     assert other.sizes.M is None
     for learner in (one, other):
