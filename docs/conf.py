@@ -41,7 +41,7 @@ nitpicky = True
 nitpick_ignore_regex = [
     (r"py:.*", r"(?!safedrift\.).*"),  # other packages are not asked: no network is used
     (r"py:.*", r"safedrift\.(_|kernels\.|.*\._).*"),  # names that are not public
-    (r"py:class", r"safedrift\..*\.(Limit|Shape|L|Plan|RunFolder)"),  # nor are these
+    (r"py:class", r"safedrift\..*\.(Limit|Shape|L|Plan|RunFolder|Block)"),  # nor are these
 ]
 
 html_theme = "furo"
