@@ -1,5 +1,6 @@
 """The Python and the commands of README and guides run as written."""
 
+import ast
 import codeop
 import json
 import re
@@ -64,14 +65,15 @@ def refused_at_the_prompt(block):
     return None
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        "README.md",
-        "docs/python.md",
-        *(f"docs/tutorials/{x}.md" for x in ("paper", "process", "rivals")),
-    ],
+TYPED = (
+    "README.md",
+    "docs/python.md",
+    "docs/deploying.md",
+    *(f"docs/tutorials/{x}.md" for x in ("paper", "process", "rivals")),
 )
+
+
+@pytest.mark.parametrize("page", TYPED)
 def test_python_can_be_typed_at_the_prompt(page):
     """But for classes with empty lines, of which the page warns."""
     blocks = python_of(page)
@@ -80,6 +82,30 @@ def test_python_can_be_typed_at_the_prompt(page):
     assert [x for x in map(refused_at_the_prompt, others) if x is not None] == []
     text = (ROOT / page).read_text(encoding="utf-8")
     assert bool(classes) == ("empty line inside a class" in text)
+
+
+QUIET = {"print", "append", "end_episode", "play_one_episode"}  # calls that return nothing
+
+
+def echoed_in_loops(block):
+    """Calls in loops of which the prompt would show what each of them returns."""
+    for loop in ast.parse(block).body:
+        if isinstance(loop, ast.For | ast.While):
+            for line in ast.walk(loop):
+                if isinstance(line, ast.Expr) and isinstance(line.value, ast.Call):
+                    name = ast.unparse(line.value.func).rpartition(".")[2]
+                    if name not in QUIET:
+                        yield ast.unparse(line)
+
+
+@pytest.mark.parametrize("page", TYPED)
+def test_loops_do_not_fill_the_screen(page):
+    assert [x for block in python_of(page) for x in echoed_in_loops(block)] == []
+
+
+def test_what_would_fill_the_screen_is_seen():
+    assert list(echoed_in_loops("for x in y:\n    if x:\n        f(x)\n")) == ["f(x)"]
+    assert list(echoed_in_loops("def f():\n    g()\nfor x in y:\n    print(x)\n")) == []
 
 
 def test_what_the_prompt_refuses_is_seen():
