@@ -291,6 +291,7 @@ def add_navigation(app: Any, docname: str, source: list[str]) -> None:
     """Add hidden tables of contents to the pages that have children."""
     text = source[0]
     if docname == "index":
+        text = in_both_schemes(text)
         for caption, pages in sections(text).items():
             text += _toctree([f"{title} <{page}>" for page, title in pages.items()], caption)
     elif docname == "problems":
@@ -306,6 +307,21 @@ def add_navigation(app: Any, docname: str, source: list[str]) -> None:
     for name in ROOT_PAGES:
         text = text.replace(f"](../{name}.md)", f"](generated/{name.lower()}.md)")
     source[0] = titled(text)
+
+
+def in_both_schemes(text: str) -> str:
+    """Let the picture of the demonstration be dark where the reader's screen is."""
+    picture = re.compile(r"^\[!\[(.*?)\]\((demo\.png)\)\]\((\w+)\.md\)$", re.M)
+
+    def both(found: re.Match[str]) -> str:
+        alt, light, page = found.groups()
+        files = {"light": light, "dark": "pages/demo-dark.png"}
+        return "\n\n".join(
+            f"```{{image}} {file}\n:class: only-{scheme}\n:alt: {alt}\n:target: {page}.html\n```"
+            for scheme, file in files.items()
+        )
+
+    return picture.sub(both, text)
 
 
 def _linked_names(text: str) -> str:

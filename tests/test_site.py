@@ -145,6 +145,14 @@ def test_code_of_the_pages_of_worlds_runs(name):
 # ---------------------------------------------------------------- text
 
 
+def test_the_picture_of_the_front_page_is_there_in_both_schemes():
+    text = SITE.in_both_schemes((DOCS / "index.md").read_text(encoding="utf-8"))
+    pictures = re.findall(r"^```\{image\} (\S+)\n:class: only-(light|dark)$", text, re.M)
+    assert [scheme for _, scheme in pictures] == ["light", "dark"]
+    assert all((DOCS / file).is_file() for file, _ in pictures)
+    assert "](demo.png)" not in text
+
+
 def test_formulas_and_stars_survive_the_way_to_markdown():
     text = "V* of [x] is `a*b`:\n\n    V*[m] <= 1\n\nend"
     assert SITE.markdown(text) == "V\\* of \\[x] is `a*b`:\n\n    V*[m] <= 1\n\nend"
