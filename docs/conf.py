@@ -45,6 +45,7 @@ nitpick_ignore_regex = [
 ]
 
 html_theme = "furo"
+pygments_dark_style = "github-dark"  # the theme's own underlines modules, as if they were links
 html_title = f"safedrift {__version__}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
