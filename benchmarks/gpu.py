@@ -1,7 +1,7 @@
 """Episodes a second of PROPD-PPO on a card, beside a jitted, vmapped JAX version of the same loop.
 
     python benchmarks/gpu.py [--episodes 4096] [--jax-episodes 512]
-    python benchmarks/gpu.py --no-jax --layouts     # other layouts of the small size as well
+    python benchmarks/gpu.py --no-jax --layouts     # other layouts as well
 
 Needs CuPy (`pip install 'safedrift[gpu]'`), and JAX for the second column, which is left out where
 it is missing. Both evaluate the policy of every episode exactly, with drifting transitions, rewards
@@ -23,13 +23,16 @@ from safedrift.gpu.program import ALL, HOT, MOST, Layout, layout_for
 from safedrift.gpu.runs import Measured, _shapes, generator_words, play_batches
 
 SIZES = ((5, 3, 5), (20, 5, 10))  # S, A, H
-RUNS = {(5, 3, 5): 20_000, (20, 5, 10): 4_000}  # at least; all multiprocessors have as many
+RUNS = {(5, 3, 5): 66_000, (20, 5, 10): 4_000}  # at least; all multiprocessors have as many
 MULTIPROCESSORS = 132
-LAYOUTS = (  # of the small size: a lane for each state, then lanes for pairs
-    Layout(5, 18, ALL, 6), Layout(5, 6, ALL, 6), Layout(5, 54, ALL, 6),
-    Layout(5, 24, MOST, 6), Layout(5, 36, MOST, 6), Layout(5, 72, MOST, 6),
-    Layout(5, 24, HOT, 6), Layout(5, 36, HOT, 6), Layout(5, 48, HOT, 6), Layout(16, 8, ALL),
-)  # fmt: skip
+LAYOUTS = {  # that are tried: a lane for each state, then lanes for pairs
+    (5, 3, 5): (
+        Layout(5, 6, ALL, 6), Layout(5, 18, ALL, 6), Layout(5, 54, ALL, 6),
+        Layout(5, 12, MOST, 6), Layout(5, 24, MOST, 6), Layout(5, 36, MOST, 6), Layout(5, 72, MOST, 6),
+        Layout(5, 24, HOT, 6), Layout(5, 36, HOT, 6), Layout(5, 48, HOT, 6), Layout(16, 8, ALL),
+    ),
+    (20, 5, 10): (Layout(64, 1, HOT), Layout(96, 1, HOT), Layout(128, 1, HOT)),
+}  # fmt: skip
 JAX_RUNS = {(5, 3, 5): (4096, 16384), (20, 5, 10): (2048, 8192)}
 W = L = 400
 
@@ -219,7 +222,7 @@ def best_of_card(card, sizes, chosen):
     for episodes in (chosen.jax_episodes, chosen.episodes):
         runs, ours, mean = on_card(card, *played(sizes, episodes))
         show(sizes, ours, mean, episodes, f"{runs} runs")
-    for layout in LAYOUTS if chosen.layouts and sizes == SIZES[0] else ():
+    for layout in LAYOUTS[sizes] if chosen.layouts else ():
         runs, rate, mean = on_card(card, *played(sizes, chosen.episodes), layout)
         show(sizes, rate, mean, chosen.episodes, f"{runs} runs, {layout}")
     return ours

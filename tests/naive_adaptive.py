@@ -519,7 +519,7 @@ def check_chosen(chosen, experts):
     np.testing.assert_allclose([share for *_, share in chosen], weight / weight.sum(), rtol=1e-9)
 
 
-def model_of(filters, chosen, support, values, mu, optimism, bonuses):
+def model_of(filters, chosen, support, values, mu, optimism, bonuses, boldness):
     """The model of the coming episode.
 
     Parameters
@@ -527,6 +527,7 @@ def model_of(filters, chosen, support, values, mu, optimism, bonuses):
     chosen : (k, l, share) of the experts that are averaged, quantity by quantity
     values : (1+K, H, S) V_r + Σ μ V_g, then V_g, of the last plan
     bonuses : reward, utility, growth, range, unknown_utility
+    boldness : by which bonuses of the reward are multiplied
 
     Returns
     -------
@@ -552,7 +553,7 @@ def model_of(filters, chosen, support, values, mu, optimism, bonuses):
                     P[h, s, a], n[a] = successors(filters, chosen[0], h, s, a)
                 variance = value_variances(P[h, s], n, values[:, h + 1])
             for a in range(A):
-                write_pair(filters, chosen, bonuses, mu, optimism, (h, s, a), n[a],
+                write_pair(filters, chosen, bonuses, boldness, mu, optimism, (h, s, a), n[a],
                            variance[:, a], signals, means)  # fmt: skip
     return Record(P=P, signals=signals, means=means, reach=reach)
 
@@ -615,7 +616,8 @@ def value_variances(P, n, values):
     return np.maximum(second - first**2, 0)
 
 
-def write_pair(filters, chosen, bonuses, mu, optimism, pair, n, variance, signals, means):
+def write_pair(filters, chosen, bonuses, boldness, mu, optimism, pair, n, variance, signals,
+               means):  # fmt: skip
     """Write means and means with bonuses of one pair."""
     h, s, a = pair
     u = np.zeros(filters.C)
@@ -631,7 +633,7 @@ def write_pair(filters, chosen, bonuses, mu, optimism, pair, n, variance, signal
     growth = 1 + np.log(1 + rounds_since(filters, move, pair))
     visits = visits_of(filters, move, pair)
     bonus += bonuses.range * growth * (filters.H - h - 1) / max(visits, 1) ** 2
-    signals[0, h, s, a] = means[0, h, s, a] + bonus
+    signals[0, h, s, a] = means[0, h, s, a] + boldness * bonus
     hope = optimism * np.sqrt(u[1:] + variance[1:] / few)
     signals[1:, h, s, a] = np.clip(means[1:, h, s, a] + hope, 0, 1)
 
@@ -719,6 +721,38 @@ def best_value(P, reward, initial):
     for h in reversed(range(len(P))):
         V = (reward[h] + P[h] @ V).max(axis=-1)
     return float(initial @ V)
+
+
+def cost_of_exploration(filters, model, policy, mu, initial):
+    """What a policy loses against the best one without bonuses, over what the uniform one loses.
+
+    A pair of which nothing is known earns what the average observation did, and ends the episode
+    for that: it earns the same in every step that is left.
+    """
+    H, S, A = policy.shape
+    weights = np.array([1.0, *mu])
+    reward, average = np.tensordot(weights, model.means, 1), weights @ filters.mean
+    best, own, uniform = np.zeros(S), np.zeros(S), np.zeros(S)
+    for h in reversed(range(H)):
+        known = np.array([
+            [(h, s, a) in filters.own or (s, a) in filters.pooled for a in range(A)]
+            for s in range(S)
+        ])  # fmt: skip
+        Q = [
+            np.where(known, reward[h] + model.P[h] @ V, (H - h) * average)
+            for V in (best, own, uniform)
+        ]
+        greedy = np.where(known, Q[0], -np.inf).max(axis=1)
+        best = np.where(known.any(axis=1), greedy, (H - h) * average)
+        own, uniform = (policy[h] * Q[1]).sum(axis=1), Q[2].mean(axis=1)
+    stake = initial @ (best - uniform)
+    return min(max(initial @ (best - own), 0.0) / max(stake, 1e-9), 1.0)
+
+
+def boldness_of(costs, rate, known, H):
+    """The share of the bonuses that is left after episodes with these costs."""
+    allowed = rate * len(costs) + 2 * known / H
+    return float(np.clip(4 * (1 - sum(costs) / allowed), 0.2, 1.0))
 
 
 def gain_of(P, reward, policy, before, initial):

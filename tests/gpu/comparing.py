@@ -19,10 +19,10 @@ M = 60
 WORLDS = {  # of the comparison on a card
     "small": {"drift": "linear", "K": 1, "S": 5, "A": 3, "H": 5},
     "middle": {"drift": "separate", "K": 2, "S": 20, "A": 5, "H": 10},
-    "large": {"drift": "abrupt", "K": 3, "S": 70, "A": 4, "H": 6, "successors": 9},
+    "large": {"drift": "abrupt", "K": 3, "S": 150, "A": 4, "H": 6, "successors": 9},
 }
 LAYOUTS = [  # of the small one
-    Layout(5, 18, ALL, 6), Layout(5, 36, MOST, 6), Layout(5, 24, HOT, 6), Layout(5, 3, ALL, 3),
+    Layout(5, 18, ALL, 6), Layout(5, 24, MOST, 6), Layout(5, 24, HOT, 6), Layout(5, 3, ALL, 3),
     Layout(8, 16, ALL), Layout(16, 3, ALL), Layout(32, 4, ALL), Layout(64, 1, HOT),
     Layout(32, 2, NOTHING), Layout(128, 1, NOTHING),
 ]  # fmt: skip

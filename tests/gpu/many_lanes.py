@@ -1,6 +1,6 @@
 """Play with several lanes, each a thread: run under the thread sanitizer by test_program.py.
 
-python many_lanes.py FOLDER LANES TEAM RESULT.npz
+python many_lanes.py FOLDER LANES TEAM WARP RESULT.npz
 """
 
 import sys
@@ -33,5 +33,6 @@ def play(folder, lanes, team, options=()):
 
 
 if __name__ == "__main__":
-    folder, lanes, team, result = sys.argv[1:]
-    np.savez(result, **play(folder, int(lanes), int(team), ("-fsanitize=thread", "-g")))
+    folder, lanes, team, warp, result = sys.argv[1:]
+    options = ("-fsanitize=thread", "-g", f"-DWARP={warp}")
+    np.savez(result, **play(folder, int(lanes), int(team), options))

@@ -89,8 +89,24 @@ def test_counts_of_long_windows(host, monkeypatch):
     """Counts of 32 bits, where windows may hold more than 65,535 episodes."""
     monkeypatch.setattr(Shape, "count_bytes", 4)
     world = small_world("mixed", S=5)
-    for layout in (ONE_LANE, ONE_OF_A_TEAM):
+    for layout, slot_bytes in ((ONE_LANE, 4), (ONE_LANE, 8), (ONE_OF_A_TEAM, 8)):
+        monkeypatch.setattr(Shape, "slot_bytes", slot_bytes)
         check_same(host, world, agents(world)[3:5], [1], layout=layout)
+
+
+@needs_compiler
+@pytest.mark.parametrize("hot", [1, 2])
+def test_more_successors_than_are_in_the_hot_part(host, monkeypatch, hot):
+    monkeypatch.setattr("safedrift.gpu.program.HOT_SLOTS", hot)
+    world = small_world("linear", S=6, A=2)
+    check_same(host, world, [agents(world)[i] for i in (0, 6, 9)], [3], layout=ONE_LANE)
+
+
+@needs_compiler
+def test_numbers_of_pairs_of_two_bytes(host, monkeypatch):
+    monkeypatch.setattr(Shape, "pair_bytes", 2)
+    world = small_world("abrupt", K=2)
+    check_same(host, world, agents(world)[1:2], [3], layout=ONE_LANE)
 
 
 @needs_compiler
@@ -217,13 +233,14 @@ def test_larger_worlds_need_other_layouts():
         "dense": True, "longest": 400,
     }  # fmt: skip
     for H, S, A, wanted in (
-        (5, 4, 2, Layout(4, 32, ALL, 8)),
-        (3, 7, 8, Layout(7, 12, ALL, 4)),
+        (5, 4, 2, Layout(4, 32, MOST, 8)),
+        (3, 7, 8, Layout(7, 16, MOST, 4)),
         (5, 7, 9, Layout(32, 4, ALL)),
-        (60, 8, 8, Layout(128, 1, HOT)),
+        (60, 8, 8, Layout(64, 1, HOT)),
         (5, 10, 4, Layout(32, 4, ALL)),
-        (10, 20, 5, Layout(128, 1, HOT)),
-        (10, 90, 4, Layout(128, 1, NOTHING)),
+        (10, 20, 5, Layout(64, 1, HOT)),
+        (10, 70, 4, Layout(96, 1, HOT)),
+        (10, 100, 5, Layout(96, 1, NOTHING)),
     ):
         shape = Shape(H, S, A, 1, 2, **kind)
         found = layout_for(shape)
@@ -233,9 +250,12 @@ def test_larger_worlds_need_other_layouts():
 
 @needs_compiler
 @pytest.mark.slow
-@pytest.mark.parametrize("team", [0, 3])
-def test_lanes_race_with_nobody_and_change_nothing(tmp_path, team):
-    """Three lanes in threads under the thread sanitizer, whose exit code tells of a race."""
+@pytest.mark.parametrize(("team", "warp"), [(0, 32), (0, 1), (3, 32)])
+def test_lanes_race_with_nobody_and_change_nothing(tmp_path, team, warp):
+    """Three lanes in threads under the thread sanitizer, whose exit code tells of a race.
+
+    With warps of one lane, two more threads stand beside them, as two warps do on a card.
+    """
     found = subprocess.run(
         [COMPILER, "-print-file-name=libtsan.so"], capture_output=True, text=True, check=True
     )
@@ -243,7 +263,8 @@ def test_lanes_race_with_nobody_and_change_nothing(tmp_path, team):
     if not Path(sanitizer).is_file() or fixed is None:
         pytest.skip("the compiler has no thread sanitizer")
     script, result = Path(many_lanes.__file__), tmp_path / "lanes.npz"
-    command = [fixed, "-R", sys.executable, str(script), str(tmp_path), "3", str(team), str(result)]
+    numbers = ["3", str(team), str(warp)]  # lanes, runs of a team, lanes of a warp
+    command = [fixed, "-R", sys.executable, str(script), str(tmp_path), *numbers, str(result)]
     paths = os.pathsep.join(path for path in sys.path if path)
     own = {"LD_PRELOAD": sanitizer, "TSAN_OPTIONS": "exitcode=66", "PYTHONPATH": paths}
     done = subprocess.run(

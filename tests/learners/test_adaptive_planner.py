@@ -18,7 +18,7 @@ from safedrift.models.stepping import stepper_for, uniforms_per_episode
 OPTIONS = {
     "caution": 0.0, "false_alarm_rate": 1e-4, "replan_every": 8, "gain_per_plan": 0.001,
     "reward_bonus": 0.4, "utility_bonus": 0.15, "range_bonus": 0.1,
-    "bonus_growth": 0.1,
+    "bonus_growth": 0.1, "exploration": 0.01,
 }  # fmt: skip
 
 
@@ -299,6 +299,7 @@ def test_arrays_stop_growing():
         ("range_bonus", None, "range_bonus must be a number; got None"),
         ("bonus_growth", True, "bonus_growth must be a number; got True"),
         ("bonus_growth", -1e-9, "bonus_growth must be >= 0 and finite; got -1e-09"),
+        ("exploration", -0.01, "exploration must be >= 0 and finite; got -0.01"),
     ],
 )
 def test_bad_options(option, value, sentence):

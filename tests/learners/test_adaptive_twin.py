@@ -15,7 +15,7 @@ from safedrift.models.stepping import stepper_for, uniforms_per_episode
 OPTIONS = {
     "caution": 0.0, "false_alarm_rate": 0.02, "replan_every": 6, "gain_per_plan": 0.001,
     "reward_bonus": 0.4, "utility_bonus": 0.2, "range_bonus": 0.1,
-    "bonus_growth": 0.2,
+    "bonus_growth": 0.2, "exploration": 0.01,
 }  # fmt: skip
 
 
@@ -179,8 +179,11 @@ def compare_returns(returns, promises):
     close(returns.noise, promises.noise, "noise of returns")
 
 
-def compare_plan(learner, slow, promises, before, thresholds, options):
-    """The model is the twin's, the policy its optimum, and values and clock follow from both."""
+def compare_plan(learner, slow, promises, before, boldness, thresholds, options):
+    """The model is the twin's, the policy its optimum, and values and clock follow from both.
+
+    Returns whether some policy is safe, and what the plan costs.
+    """
     algorithm, memory = learner.algorithm, learner.algorithm.memory
     plan, initial = memory.plan, np.asarray(algorithm.setup.initial)
     bonuses = bonuses_of(options)
@@ -189,8 +192,9 @@ def compare_plan(learner, slow, promises, before, thresholds, options):
         for quantity in algorithm._work.model.chosen
     ]
     wanted = twin.model_of(
-        slow, chosen, np.flatnonzero(initial), before.values, before.mu, before.optimism, bonuses
-    )
+        slow, chosen, np.flatnonzero(initial), before.values, before.mu, before.optimism, bonuses,
+        boldness,
+    )  # fmt: skip
     found = dense_model(algorithm)
     assert [set(states) for states in found.reach] == wanted.reach
     close(found.P, wanted.P, "P")
@@ -206,7 +210,9 @@ def compare_plan(learner, slow, promises, before, thresholds, options):
     else:
         grown = min(max(1.5 * grown, 0.05), 3.0)
     assert plan.optimism[0] == pytest.approx(bonuses.utility + grown, abs=1e-12)
-    return feasible
+    cost = twin.cost_of_exploration(slow, wanted, plan.policy, plan.mu, initial)
+    close(memory.exploration.cost[0], cost, "cost of the plan", 1e-8)
+    return feasible, cost
 
 
 def aims_of(promises, before, thresholds, options):
@@ -295,6 +301,7 @@ def compared(world, options, noisy=False, change=None, seed=0):
     draws = uniforms_per_episode(world.H, world.K, stepper.next_draws)
     promises = twin.Promises(world.H, world.K, [None if x < 0 else x for x in WALKS])
     plans, feasible, asked = 0, [], 1
+    costs, cost, boldness = [], 0.0, [1.0]
     close(learner.algorithm.numbers.limits, slow.limits, "limits of alarms", 1e-12)
     for m in range(world.M):
         before = snapshot(learner.algorithm.memory)
@@ -302,9 +309,10 @@ def compared(world, options, noisy=False, change=None, seed=0):
         learner.begin_episode(world.thresholds[m])
         assert learner.trace()["replanned"] == due
         if due:
-            feasible.append(
-                compare_plan(learner, slow, promises, before, world.thresholds[m], options)
+            safe, cost = compare_plan(
+                learner, slow, promises, before, boldness[-1], world.thresholds[m], options
             )
+            feasible.append(safe)
             plans, asked = plans + 1, int(learner.algorithm.memory.clock.next_plan[0])
         episode = play_episode(learner, stepper, m, rng.random(world.H), rng.random(draws))
         signals = np.vstack((episode.rewards, episode.utilities))
@@ -315,6 +323,11 @@ def compared(world, options, noisy=False, change=None, seed=0):
         asked = m + 1 if wrong else asked
         memory = learner.algorithm.memory
         compare_knowledge(memory, slow)
+        costs.append(cost)
+        boldness.append(
+            twin.boldness_of(costs, options["exploration"], len(slow.own), world.H)
+        )
+        close(memory.exploration.share[0], boldness[-1], "share of the bonuses", 1e-7)
         if plans:
             promised = memory.plan.values[1:, 0, episode.states[0]]
             promises.see(promised, signals[1:].sum(axis=1))
@@ -322,7 +335,9 @@ def compared(world, options, noisy=False, change=None, seed=0):
         if wrong:  # events change with alarms only
             compare_events(learner.events(), slow)
     compare_events(learner.events(), slow)
-    return Record(learner=learner, slow=slow, plans=plans, feasible=np.array(feasible))
+    return Record(
+        learner=learner, slow=slow, plans=plans, feasible=np.array(feasible), boldness=boldness
+    )
 
 
 def drifting(M, seed, K=1, **options):
@@ -383,6 +398,16 @@ def test_signals_that_turn_out_to_be_continuous_in_mid_episode():
     found = compared(world, OPTIONS, noisy=True, change=change)
     assert found.slow.switched == 2
     assert found.slow.binary == [False, False, True]
+
+
+def test_exploration_that_costs_too_much():
+    """Many pairs and little data: bonuses shrink to their least share."""
+    world = drifting(260, 9, states=6, actions=4, horizon=4, switches=1)
+    options = OPTIONS | {"exploration": 0.0, "reward_bonus": 3.0, "range_bonus": 2.0}
+    found = compared(world, options, noisy=True)
+    assert found.boldness[0] == 1.0
+    assert min(found.boldness) == 0.2
+    assert any(0.2 < share < 1.0 for share in found.boldness)
 
 
 @pytest.mark.parametrize("caution", [0.0, 1.0])

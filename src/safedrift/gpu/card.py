@@ -105,6 +105,8 @@ class Card:
         kernel = program.get_function(name)
         if shared > 48 * 1024:
             kernel.max_dynamic_shared_size_bytes = shared
+        if shared + kernel.shared_size_bytes > 0:  # as many blocks as fit, not a larger cache
+            kernel.preferred_shared_memory_carveout = 100
         kernel(grid, (threads,), (words,), shared_mem=shared)
 
     def mark(self) -> Any:

@@ -13,14 +13,19 @@
 //
 // To be defined when compiled: H, S, A, K, C (channels: 1+K, or 1+2K with a plain dual signal),
 // J_P, J_R, J_G (scenarios mixed in an episode), NOISY, BERNSTEIN, HAS_LV, DENSE (all S states are
-// listed as successors of every pair), COUNT (an unsigned type), LANES, TEAM (runs of a team, or 0:
-// groups), RUNS (per block), BLOCKS (per multiprocessor, at least), SHARED_STATE (of the state of a
-// run: 2 all, 1 the hot part, or 0 nothing is in shared memory), JUMP_0 to JUMP_7 (numbers of a jump
-// over the draws of an episode, for actions and for the world: multiplier, and what the increment
-// is times).
+// listed as successors of every pair), COUNT (an unsigned type of visits), SLOT (one of a successor,
+// whose number has NEXT_BITS, with its visits), HOT_SLOTS (of these in the hot part of a state), PAIR
+// (one of numbers up to A S), LANES, TEAM (runs of a team, or 0: groups), RUNS (per block), BLOCKS (per multiprocessor, at least), SHARED_STATE (of the
+// state of a run: 2 all, 1 the hot part, or 0 nothing is in shared memory), JUMP_0 to JUMP_7 (numbers
+// of a jump over the draws of an episode, for actions and for the world: multiplier, and what the
+// increment is times).
 
 typedef long long i64;
 typedef unsigned long long u64;
+
+#ifndef WARP  // lanes; on the host it may be defined as 1
+#define WARP 32
+#endif
 
 #ifdef __CUDACC__
 #define DEVICE static __device__ __forceinline__
@@ -28,14 +33,12 @@ typedef unsigned long long u64;
 #define AS_DOUBLE(bits) __longlong_as_double(bits)
 #define AS_BITS(x) __double_as_longlong(x)
 #define FMA(a, b, c) fma(a, b, c)
-#define LOWEST(bits) (__ffs(bits) - 1)
 #define CONSTANT static __constant__
 #define TABLE static __device__ const
 #define PREFETCH(address) asm volatile("prefetch.L1 [%0];" ::"l"(address))
-#define GROUP_BARRIER __syncwarp()
-#if LANES > 32  // one more warp acts while these lanes evaluate
+#if LANES > WARP  // two more warps have the states and act: those with states wait here with the lanes
 #define BARRIER __syncthreads()
-#define EVALUATED asm volatile("bar.sync 1, %0;" ::"n"(LANES) : "memory")
+#define EVALUATED asm volatile("bar.sync 1, %0;" ::"n"(LANES + WARP) : "memory")
 #else
 #define BARRIER __syncwarp()
 #define EVALUATED __syncwarp()
@@ -47,13 +50,13 @@ typedef unsigned long long u64;
 #include <barrier>
 #include <thread>
 #include <vector>
-static std::barrier<> *lanes_barrier;
-#define BARRIER lanes_barrier->arrive_and_wait()
+static std::barrier<> *all_lanes, *evaluating_lanes;
+#define BARRIER all_lanes->arrive_and_wait()
+#define EVALUATED evaluating_lanes->arrive_and_wait()
 #else
 #define BARRIER
+#define EVALUATED
 #endif
-#define GROUP_BARRIER BARRIER
-#define EVALUATED BARRIER
 #define DEVICE static inline
 #define HIGH_PRODUCT(a, b) (u64)(((unsigned __int128)(a) * (b)) >> 64)
 static inline double as_double(i64 bits) { double x; std::memcpy(&x, &bits, 8); return x; }
@@ -61,11 +64,12 @@ static inline i64 as_bits(double x) { i64 bits; std::memcpy(&bits, &x, 8); retur
 #define AS_DOUBLE(bits) as_double(bits)
 #define AS_BITS(x) as_bits(x)
 #define FMA(a, b, c) ((a) * (b) + (c))
-#define LOWEST(bits) __builtin_ctz(bits)
 #define CONSTANT static const
 #define TABLE static const
 #define PREFETCH(address) (void)(address)
 #endif
+
+constexpr bool BESIDE = LANES > WARP;
 
 #define EACH(i, n) for (int i = lane; i < (n); i += LANES)
 
@@ -140,6 +144,30 @@ DEVICE Setting setting_of(const Task &task, int number) {
     own.W = flags[W]; own.L = flags[L]; own.windows = flags[WINDOWS];
     own.lagged = (int)flags[LAGGED]; own.dual_signal = (int)flags[DUAL_SIGNAL];
     return own;
+}
+
+// ---------------------------------------------------------------- two numbers at a time
+
+struct alignas(16) Two {
+    double x, y;
+};
+
+// Copy N doubles of an array in which these are STRIDE apart, two at a time if they lie so.
+template <int N, int STRIDE = N> DEVICE void load(double *to, const double *from) {
+    constexpr int PAIRED = STRIDE % 2 ? 0 : N / 2;
+    for (int i = 0; i < PAIRED; i++) {
+        const Two both = ((const Two *)from)[i];
+        to[2 * i] = both.x;
+        to[2 * i + 1] = both.y;
+    }
+    for (int i = 2 * PAIRED; i < N; i++) to[i] = from[i];
+}
+
+// And from there.
+template <int N> DEVICE void store(double *to, const double *from) {
+    constexpr int PAIRED = N % 2 ? 0 : N / 2;
+    for (int i = 0; i < PAIRED; i++) ((Two *)to)[i] = {from[2 * i], from[2 * i + 1]};
+    for (int i = 2 * PAIRED; i < N; i++) to[i] = from[i];
 }
 
 // ---------------------------------------------------------------- arithmetic
@@ -245,12 +273,6 @@ DEVICE void begin_increment(const u64 *given, int stream, u64 *own) {
 }
 
 // ---------------------------------------------------------------- one step through the world
-
-DEVICE int first_state(const Task &task, double u) {
-    int i = 0;
-    while (i + 1 < task.starts && u >= task.initial_cumulative[i]) i++;
-    return task.initial_states[i];
-}
 
 // Which of the scenarios of an episode a uniform belongs to. Of `u` remains its part in that scenario,
 // and `share` is the scenario's weight: u / share is uniform again.

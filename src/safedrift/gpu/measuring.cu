@@ -43,8 +43,11 @@ DEVICE void mix_transitions(const Task &task, i64 row, i64 i) {
 
 DEVICE constexpr i64 world_doubles(i64) { return WORLD_P; }
 #else
-DEVICE void mix_transitions(const Task &task, i64 row, i64 e) {
-    task.mixed_P[row * task.entries + e] = transition(task, task.measured[row], e);
+// Entry i of the transitions of a measured episode; (H, A, S, S next) where every pair lists all states.
+DEVICE void mix_transitions(const Task &task, i64 row, i64 i) {
+    const i64 h = i / (STEP * S), a = i / (S * S) % A, s = i / S % S;
+    const i64 e = DENSE ? ((h * S + s) * A + a) * S + i % S : i;
+    task.mixed_P[row * task.entries + i] = transition(task, task.measured[row], e);
 }
 
 DEVICE constexpr i64 world_doubles(i64 entries) { return entries; }
@@ -60,120 +63,124 @@ DEVICE void mix_signals(const Task &task, i64 i) {
 
 // ---------------------------------------------------------------- exact values
 
-constexpr int THREADS = 128;
+constexpr int THREADS = 64;  // of a block (MEASURING in gpu/runs.py)
 
-// V_r and V_g of the policy of a run in a measured episode.
+// V_r and V_g of the policy of a run in a measured episode: how likely it is in each state, step by
+// step forward, and what it is paid there. That takes one pass however many signals there are.
 DEVICE void evaluate(const Task &task, i64 row, i64 run) {
-    double V[2][1 + K][S];
+    double likely[2][S], value[1 + K];
     const double *p = task.mixed_P + row * task.entries;
     const double *signal = task.mixed_signals + (task.measured[row] - task.first) * (1 + K) * PAIRS;
     const double *policy = task.policies + (row * task.runs + run) * PAIRS;
-    for (int h = H - 1; h >= 0; h--) {
-        for (int s = 0; s < S; s++) {
-            double total[1 + K], q[1 + K];
-            for (int c = 0; c <= K; c++) total[c] = 0.0;
-            for (int a = 0; a < A; a++) {
-                const int pair = (h * S + s) * A + a;
-                for (int c = 0; c <= K; c++) q[c] = signal[((h * A + a) * S + s) * (1 + K) + c];
-                if (h + 1 < H)
-                    for (i64 e = task.offsets[pair]; e < task.offsets[pair + 1]; e++)
-                        for (int c = 0; c <= K; c++)
-                            q[c] = FMA(p[e], V[(h + 1) & 1][c][task.states[e]], q[c]);
-                const double chance = policy[(h * A + a) * S + s];
-                for (int c = 0; c <= K; c++) total[c] = FMA(chance, q[c], total[c]);
+    for (int s = 0; s < S; s++) likely[0][s] = task.initial_of_state[s];
+    for (int c = 0; c <= K; c++) value[c] = 0.0;
+    for (int h = 0; h < H; h++) {
+        const double *now = likely[h & 1];
+        double *next = likely[(h + 1) & 1];
+        for (int s = 0; s < S; s++) next[s] = 0.0;
+        for (int i = 0; i < STEP; i++) {
+            const int a = i / S, s = i % S, pair = (h * S + s) * A + a;
+            const double chance = now[s] * policy[h * STEP + i];
+            for (int c = 0; c <= K; c++) value[c] = FMA(chance, signal[(h * STEP + i) * (1 + K) + c], value[c]);
+            if (h + 1 == H) continue;
+            if (DENSE) {
+                for (int j = 0; j < S; j++) next[j] = FMA(chance, p[(h * STEP + i) * S + j], next[j]);
+            } else {
+                for (i64 e = task.offsets[pair]; e < task.offsets[pair + 1]; e++)
+                    next[task.states[e]] = FMA(chance, p[e], next[task.states[e]]);
             }
-            for (int c = 0; c <= K; c++) V[h & 1][c][s] = total[c];
         }
     }
-    for (int c = 0; c <= K; c++) {
-        double value = 0.0;
-        for (int s = 0; s < S; s++) value += task.initial_of_state[s] * V[0][c][s];
-        task.values[(row * (1 + K) + c) * task.runs + run] = value;
-    }
+    for (int c = 0; c <= K; c++) task.values[(row * (1 + K) + c) * task.runs + run] = value[c];
 }
 
 #ifdef __CUDACC__
 
-// The same sums for a block of runs, with V in registers: all threads have the same episode, and
-// read P, signals and their policies from shared memory, a few actions of a step at a time.
-constexpr bool TILED = DENSE && !FUSED && (1 + K) * S <= 48 && S <= 20;
-constexpr int TOGETHER = 16 / S < 1 ? 1 : 16 / S < A ? 16 / S : A;  // actions
-constexpr int ITEMS = TILED ? TOGETHER * S : 1;                     // pairs
+// The same sums for a block of runs, with the states in registers: all threads have the same episode,
+// and read P, signals and their policies from shared memory, a few actions of a step at a time.
+constexpr bool TILED = DENSE && !FUSED && S <= 20;
+constexpr int TOGETHER = 16 / S < 1 ? 1 : 16 / S < A ? 16 / S : A;   // actions
+constexpr int ITEMS = TILED ? TOGETHER * S : 2;                      // pairs
+constexpr int CHUNK = S % 2 ? 1 : 2;                                 // numbers that are read at once
+constexpr int ROW_SIZE = (ITEMS / CHUNK / 2 * 2 + 1) * CHUNK;        // of a policy: an odd number of chunks
 
 struct Tile {
-    double P[ITEMS * S];              // (actions, S, S next)
-    double signals[(1 + K) * ITEMS];  // (1+K, actions, S)
-    double pi[ITEMS * (THREADS + 1)]; // (actions, S, threads)
+    alignas(16) double P[ITEMS * S];              // (actions, S, S next)
+    alignas(16) double signals[ITEMS * (1 + K)];  // (actions, S, 1+K)
+    alignas(16) double pi[THREADS * ROW_SIZE];    // (threads, actions, S)
 };
 
-// Eight bytes on their way to shared memory, while the thread goes on.
+// A chunk on its way to shared memory, while the thread goes on.
 DEVICE void fetch(double *to, const double *from) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(from));
+    const unsigned there = (unsigned)__cvta_generic_to_shared(to);
+    if (CHUNK == 2) asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(there), "l"(from));
+    else asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(there), "l"(from));
 }
 
 DEVICE void fetch_tile(const Task &task, i64 row, int h, int first, Tile &tile) {
-    const double *p = task.mixed_P + row * task.entries;
-    const double *signals = task.mixed_signals + (task.measured[row] - task.first) * (1 + K) * PAIRS;
-    const i64 block = (i64)blockIdx.x * THREADS;
-    const double *policies = task.policies + (row * task.runs + block) * PAIRS + h * STEP + first * S;
-    const int pairs = (A - first < TOGETHER ? A - first : TOGETHER) * S;
-    const int runs = (int)(task.runs - block < THREADS ? task.runs - block : THREADS);
-    for (int i = threadIdx.x; i < pairs * S; i += THREADS) {
-        const int next = i % S, s = i / S % S, a = first + i / (S * S);
-        fetch(tile.P + i, p + (((i64)h * S + s) * A + a) * S + next);
-    }
-    for (int i = threadIdx.x; i < (1 + K) * pairs; i += THREADS) {
-        const int c = i / pairs, j = i % pairs;
-        fetch(tile.signals + c * ITEMS + j, signals + (h * STEP + first * S + j) * (1 + K) + c);
-    }
-    for (int i = threadIdx.x; i < ITEMS * runs; i += THREADS) {
-        const int j = i % ITEMS;
-        if (j < pairs) fetch(tile.pi + j * (THREADS + 1) + i / ITEMS, policies + (i64)(i / ITEMS) * PAIRS + j);
+    const int from = h * STEP + first * S, pairs = (A - first < TOGETHER ? A - first : TOGETHER) * S;
+    const double *p = task.mixed_P + row * task.entries + from * S;
+    const double *signals = task.mixed_signals + ((task.measured[row] - task.first) * PAIRS + from) * (1 + K);
+    const int thread = threadIdx.x;
+    if (h + 1 < H)
+        for (int i = thread * CHUNK; i < pairs * S; i += THREADS * CHUNK) fetch(tile.P + i, p + i);
+    for (int i = thread * CHUNK; i < pairs * (1 + K); i += THREADS * CHUNK) fetch(tile.signals + i, signals + i);
+    // Each warp fetches the policies of its runs, of as many at once as it has lanes for.
+    constexpr int CHUNKS = ITEMS / CHUNK, WIDE = 32 / CHUNKS;
+    const int warp = thread / 32 * 32, r = thread % 32 / CHUNKS, i = thread % 32 % CHUNKS * CHUNK;
+    const i64 run = (i64)blockIdx.x * THREADS + warp;
+    const int runs = task.runs - run < 32 ? (int)(task.runs - run) : 32;
+    const double *policy = task.policies + (row * task.runs + run + r) * PAIRS + from + i;
+    double *pi = tile.pi + (warp + r) * ROW_SIZE + i;
+    for (int j = r; j < runs && r < WIDE && i < pairs; j += WIDE) {
+        fetch(pi, policy);
+        pi += WIDE * ROW_SIZE;
+        policy += WIDE * PAIRS;
     }
     asm volatile("cp.async.commit_group;");
 }
 
 DEVICE void evaluate_tiled(const Task &task, i64 row, i64 run, Tile *tiles) {
     constexpr int PARTS = (A + TOGETHER - 1) / TOGETHER;  // of a step
-    double V[1 + K][S], total[1 + K][S];
-    fetch_tile(task, row, H - 1, 0, tiles[0]);
-    for (int h = H - 1; h >= 0; h--) {
+    double likely[S], next[S], value[1 + K];
+    fetch_tile(task, row, 0, 0, tiles[0]);
 #pragma unroll
-        for (int i = 0; i < (1 + K) * S; i++) total[i / S][i % S] = 0.0;
+    for (int s = 0; s < S; s++) likely[s] = task.initial_of_state[s];
+    for (int c = 0; c <= K; c++) value[c] = 0.0;
+    for (int h = 0; h < H; h++) {
+#pragma unroll
+        for (int s = 0; s < S; s++) next[s] = 0.0;
         for (int part = 0; part < PARTS; part++) {
-            const int now = (H - 1 - h) * PARTS + part, first = part * TOGETHER;
+            const int now = h * PARTS + part, first = part * TOGETHER;
             const Tile &tile = tiles[now % 2];
             asm volatile("cp.async.wait_group 0;" ::: "memory");
             __syncthreads();  // this tile is there, and nobody reads the other one any more
             if (part + 1 < PARTS) fetch_tile(task, row, h, first + TOGETHER, tiles[(now + 1) % 2]);
-            else if (h > 0) fetch_tile(task, row, h - 1, 0, tiles[(now + 1) % 2]);
+            else if (h + 1 < H) fetch_tile(task, row, h + 1, 0, tiles[(now + 1) % 2]);
             for (int a = 0; a < TOGETHER && first + a < A; a++) {
+                double chance[S], signals[1 + K], p[S];
+                load<S>(chance, tile.pi + threadIdx.x * ROW_SIZE + a * S);
 #pragma unroll
                 for (int s = 0; s < S; s++) {
-                    const int j = a * S + s;
-                    double q[1 + K];
-                    for (int c = 0; c <= K; c++) q[c] = tile.signals[c * ITEMS + j];
-                    if (h + 1 < H) {
+                    chance[s] = likely[s] * chance[s];
+                    load<1 + K>(signals, tile.signals + (a * S + s) * (1 + K));
+                    for (int c = 0; c <= K; c++) value[c] = FMA(chance[s], signals[c], value[c]);
+                }
+                if (h + 1 == H) continue;
 #pragma unroll
-                        for (int next = 0; next < S; next++)
-                            for (int c = 0; c <= K; c++) q[c] = FMA(tile.P[j * S + next], V[c][next], q[c]);
-                    }
-                    const double chance = tile.pi[j * (THREADS + 1) + threadIdx.x];
-                    for (int c = 0; c <= K; c++) total[c][s] = FMA(chance, q[c], total[c][s]);
+                for (int s = 0; s < S; s++) {
+                    load<S>(p, tile.P + (a * S + s) * S);
+#pragma unroll
+                    for (int j = 0; j < S; j++) next[j] = FMA(chance[s], p[j], next[j]);
                 }
             }
         }
 #pragma unroll
-        for (int i = 0; i < (1 + K) * S; i++) V[i / S][i % S] = total[i / S][i % S];
+        for (int s = 0; s < S; s++) likely[s] = next[s];
     }
     __syncthreads();  // the tiles may be used again
     if (run >= task.runs) return;
-    for (int c = 0; c <= K; c++) {
-        double value = 0.0;
-#pragma unroll
-        for (int s = 0; s < S; s++) value += task.initial_of_state[s] * V[c][s];
-        task.values[(row * (1 + K) + c) * task.runs + run] = value;
-    }
+    for (int c = 0; c <= K; c++) task.values[(row * (1 + K) + c) * task.runs + run] = value[c];
 }
 
 #endif
@@ -211,7 +218,7 @@ extern "C" __global__ void mix_worlds(const __grid_constant__ Task task) {
     for (i64 i = thread; i < task.rows * size; i += all) mix_transitions(task, i / size, i % size);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) evaluate_policies(const __grid_constant__ Task task) {
+extern "C" __global__ void __launch_bounds__(THREADS, TILED ? 6 : 1) evaluate_policies(const __grid_constant__ Task task) {
     __shared__ __align__(16) Tile tiles[TILED ? 2 : 1];
     const i64 run = (i64)blockIdx.x * THREADS + threadIdx.x;
     for (i64 row = blockIdx.y; row < task.rows; row += gridDim.y) {
@@ -257,10 +264,11 @@ static void play_lane(const Task *task, int lane) {
 
 extern "C" void play(const Task *task) {
 #if LANES > 1
-    std::barrier<> together(LANES);
-    lanes_barrier = &together;
+    std::barrier<> all(LANES + (BESIDE ? 2 * WARP : 0)), evaluating(LANES + (BESIDE ? WARP : 0));
+    all_lanes = &all;
+    evaluating_lanes = &evaluating;
     std::vector<std::thread> lanes;
-    for (int lane = 0; lane < LANES; lane++) lanes.emplace_back(play_lane, task, lane);
+    for (int lane = 0; lane < LANES + (BESIDE ? 2 * WARP : 0); lane++) lanes.emplace_back(play_lane, task, lane);
     for (auto &lane : lanes) lane.join();
 #else
     play_lane(task, 0);

@@ -5,7 +5,8 @@ Who plays a run, and where its state is, follows from its size:
     teams     a lane has a state with all its actions, a warp 32 // S runs, their states are in
               shared memory (S <= 8, A <= 8)
     small     a run has 8, 16 or 32 lanes, a block several runs, states are in shared memory
-    middle    a run has a block; what is looked up at random (policy, counts) is in shared memory
+    middle    a run has a block; what is looked up at random (policy, counts) is in shared memory,
+              where two blocks fit beside each other
     large     a run has a block, its state is in the card's main memory
 """
 
@@ -34,11 +35,15 @@ REGISTERS = 65536  # of a multiprocessor
 FEWEST = 64  # registers of a thread that it should have at least
 SMALL = 24 * 1024  # bytes of a state of which several share a block
 THREADS = 128  # of a block
+LARGE = 96  # lanes of a group of more than a warp
+FEW_PAIRS = 128  # of a step at most, for which 64 lanes are enough
+HOT_SLOTS = 7  # successors of a pair, at most, in the hot part: eight runs fit at (20, 5, 10)
+UNSIGNED = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "unsigned long long"}
 TEAM_STATES = TEAM_ACTIONS = 8  # at most, for teams
 MOST_TEAMS = 4  # of a block
 TEAM_BYTES = 56 * 1024  # of the states of a team at most: four teams on a multiprocessor
 NOTHING, HOT, ALL, MOST = 0, 1, 2, 3  # of a state that is in shared memory
-TEAM_STATE = ALL  # MOST (all but sums of signals) and HOT make room for more teams
+TEAM_STATE = MOST  # all but sums of signals, which leaves room for a third more teams than ALL
 
 
 class Shape(NamedTuple):
@@ -64,21 +69,50 @@ class Shape(NamedTuple):
         return 2 if self.longest < 2**16 else 4
 
     @property
+    def next_bits(self) -> int:
+        """Bits of the number of a state."""
+        return (self.S - 1).bit_length()
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of the number of a state and a count."""
+        return _bytes_for(self.next_bits + self.longest.bit_length())
+
+    @property
+    def pair_bytes(self) -> int:
+        """Bytes of a number up to A S."""
+        return _bytes_for((self.A * self.S).bit_length())
+
+    @property
     def draws(self) -> int:
         """Uniforms that an episode uses."""
         return 2 * self.H + (self.H * (1 + self.K) if self.noisy else 0)
 
 
-def _group_bytes(shape: Shape) -> tuple[int, int]:
+def _bytes_for(bits: int) -> int:
+    """Bytes of the smallest unsigned integer with so many bits."""
+    return next(size for size in UNSIGNED if 8 * size >= bits)
+
+
+def _group_bytes(shape: Shape, lanes: int) -> tuple[int, int]:
     """Bytes of the hot part and of the whole state of a run of a group (groups.cu)."""
     H, S, A, K, C = shape[:5]
     pairs, logits = H * S * A, H * S * (A - 1)
-    doubles = pairs + C * (A * S + 2 * S) + shape.draws + 3 * K + (1 + K) * H
+    ahead = H * S if lanes <= 32 and 4 * lanes >= H * S else 0
+    doubles = C * (A * S + 2 * S) + pairs + shape.draws + 3 * K + (1 + K) * H
     words = 2 * shape.draws + 5
-    counts = pairs + (H - 1) * S * A * S
-    integers = 2 * H + H * S + (H - 1) * -(-S // 32) * S * A
-    hot = _whole(8 * (doubles + words) + 4 * integers + shape.count_bytes * counts + H * S)
-    return hot, hot + _whole(8 * (1 + K) * pairs + 12 * logits)
+    slots = (H - 1) * S * A * shape.slot_bytes  # for one successor of every pair
+    listed = min(S, HOT_SLOTS)
+    hot = (
+        8 * (doubles + words) + _eights(4 * (2 * H + ahead)) + _eights(slots * listed)
+        + _eights(shape.count_bytes * pairs) + 2 * _eights(shape.pair_bytes * pairs)
+        + _eights(shape.pair_bytes * H * S) + H * S
+    )  # fmt: skip
+    cold = (
+        8 * (1 + K) * pairs + 16 * logits + _eights(4 * logits) + _eights(slots * (S - listed))
+        + _eights(shape.pair_bytes * pairs)
+    )  # fmt: skip
+    return _whole(hot), _whole(hot) + _whole(cold)
 
 
 def _team_bytes(shape: Shape, team: int, shared: int = ALL) -> tuple[int, int]:
@@ -96,6 +130,11 @@ def _team_bytes(shape: Shape, team: int, shared: int = ALL) -> tuple[int, int]:
     return hot, hot + H * cold_step
 
 
+def _eights(size: int) -> int:
+    """The next multiple of 8."""
+    return -(-size // 8) * 8
+
+
 def _whole(size: int) -> int:
     """The next multiple of 16."""
     return -(-size // 16) * 16
@@ -106,12 +145,14 @@ class Layout(NamedTuple):
 
     lanes: int
     runs: int
-    shared: int  # NOTHING, HOT or ALL
+    shared: int  # NOTHING, HOT, MOST or ALL
     team: int = 0  # runs of a warp whose lanes have a state each, or 0: groups
 
     def state_bytes(self, shape: Shape) -> tuple[int, int]:
         """Bytes of the hot part and of the whole state of a run, or of the runs of a team."""
-        return _team_bytes(shape, self.team, self.shared) if self.team else _group_bytes(shape)
+        if self.team:
+            return _team_bytes(shape, self.team, self.shared)
+        return _group_bytes(shape, self.lanes)
 
     def memory_bytes(self, shape: Shape, runs: int) -> int:
         """Bytes of the states of so many runs."""
@@ -129,10 +170,10 @@ class Layout(NamedTuple):
 
     @property
     def threads(self) -> int:
-        """Threads of a block: beside large groups another warp acts."""
+        """Threads of a block: beside large groups a warp has the states, and another one acts."""
         if self.team:
             return self.runs // self.team * 32
-        return self.lanes * self.runs + (32 if self.lanes > 32 else 0)
+        return self.lanes * self.runs + (64 if self.lanes > 32 else 0)
 
     def blocks(self, shape: Shape, shared: int = SHARED) -> int:
         """Blocks that should fit on a multiprocessor, so that registers are limited for them."""
@@ -149,13 +190,13 @@ def layout_for(shape: Shape, shared: int = SHARED) -> Layout:
     >>> kind = {"J_P": 1, "J_R": 1, "J_G": 1, "noisy": False, "bernstein": False, "lv": False,
     ...         "dense": True, "longest": 400}
     >>> layout_for(Shape(H=5, S=5, A=3, K=1, C=2, **kind))
-    Layout(lanes=5, runs=18, shared=2, team=6)
+    Layout(lanes=5, runs=24, shared=3, team=6)
     >>> layout_for(Shape(H=5, S=10, A=4, K=1, C=2, **kind))
     Layout(lanes=32, runs=4, shared=2, team=0)
     >>> layout_for(Shape(H=10, S=20, A=5, K=1, C=2, **kind))
-    Layout(lanes=128, runs=1, shared=1, team=0)
+    Layout(lanes=64, runs=1, shared=1, team=0)
     >>> layout_for(Shape(H=10, S=100, A=5, K=1, C=2, **kind))
-    Layout(lanes=128, runs=1, shared=0, team=0)
+    Layout(lanes=96, runs=1, shared=0, team=0)
     """
     if shape.S <= TEAM_STATES and shape.A <= TEAM_ACTIONS:
         team = 32 // shape.S
@@ -165,11 +206,13 @@ def layout_for(shape: Shape, shared: int = SHARED) -> Layout:
             fitting = {n: n * (room // (n * size + RESERVED)) for n in range(1, MOST_TEAMS + 1)}
             teams = max(fitting, key=lambda n: (fitting[n], n))  # of a block
             return Layout(shape.S, team * teams, TEAM_STATE, team)
-    hot, size = _group_bytes(shape)
+    lanes = next((n for n in (8, 16) if n >= shape.A * shape.S), 32)
+    size = _group_bytes(shape, lanes)[1]
     if size <= min(SMALL, shared):
-        lanes = next((n for n in (8, 16) if n >= shape.A * shape.S), 32)
         return Layout(lanes, min(THREADS // lanes, max(1, shared // (2 * size))), ALL)
-    return Layout(THREADS, 1, HOT if hot <= shared else NOTHING)
+    lanes = 64 if shape.A * shape.S <= FEW_PAIRS else LARGE
+    hot = _group_bytes(shape, lanes)[0]
+    return Layout(lanes, 1, HOT if 2 * (hot + RESERVED) <= shared + RESERVED else NOTHING)
 
 
 MULTIPLIER = 0x2360ED051FC65DA44385DF649FCCF645  # of PCG64
@@ -207,17 +250,19 @@ def definitions(shape: Shape, layout: Layout) -> dict[str, str]:
         "BERNSTEIN": int(shape.bernstein),
         "HAS_LV": int(shape.lv),
         "DENSE": int(shape.dense),
+        "NEXT_BITS": shape.next_bits,
+        "HOT_SLOTS": min(shape.S, HOT_SLOTS),
         "LANES": layout.lanes,
         "TEAM": layout.team,
         "RUNS": layout.runs,
         "BLOCKS": layout.blocks(shape),
         "SHARED_STATE": layout.shared,
     }
-    count = "unsigned short" if shape.count_bytes == 2 else "unsigned"
+    types = {"COUNT": shape.count_bytes, "SLOT": shape.slot_bytes, "PAIR": shape.pair_bytes}
     jumps = [word for n in draws(shape) for word in jump_words(n)]
     return (
         {name: str(value) for name, value in numbers.items()}
-        | {"COUNT": count}
+        | {name: UNSIGNED[size] for name, size in types.items()}
         | {f"JUMP_{i}": f"{word}ull" for i, word in enumerate(jumps)}
     )
 

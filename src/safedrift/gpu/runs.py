@@ -41,6 +41,7 @@ MOST_EPISODES = 2**16  # of a chunk
 MOST_MEASURED = 512  # of a chunk's episodes
 MOST_MEASURED_BY_TEAMS = 2048  # which write no policies
 MIXING_BLOCKS = 512
+MEASURING = 64  # threads of a block that evaluates policies (measuring.cu)
 ENDLESS = 2**62
 
 
@@ -143,7 +144,7 @@ def _shapes(arrays: TableArrays, learners: Sequence[PROPDPPO], noisy: bool) -> I
             arrays.utility_path.scenario.shape[1],
             noisy, learner.hyperparameters.bonus == BERNSTEIN_BONUS, lv,
             arrays.states.size == H * S * A * S,
-            2**16 if longest >= 2**16 else 2**16 - 1,
+            2 ** longest.bit_length() - 1,  # as few programs as possible
         )  # fmt: skip
 
 
@@ -309,12 +310,13 @@ def _most_measured(episodes: IntArray, B: int) -> int:
 
 def _measure(machine: Machine, program: Any, task: _Task, layout: Layout, there: Any) -> None:
     """Exact values of the policies just written, added to the sums."""
-    rows, blocks = task.words["rows"], -(-task.words["runs"] // THREADS)
+    rows, runs = task.words["rows"], task.words["runs"]
     if rows == 0:
         return
     if not layout.team:
-        machine.launch(program, "evaluate_policies", there, (blocks, rows), THREADS, 0)
-    machine.launch(program, "accumulate_sums", there, (blocks, 1), THREADS, 0)
+        grid = (-(-runs // MEASURING), rows)
+        machine.launch(program, "evaluate_policies", there, grid, MEASURING, 0)
+    machine.launch(program, "accumulate_sums", there, (-(-runs // THREADS), 1), THREADS, 0)
 
 
 def _rows(measured: Measured, first: int, B: int) -> dict[str, Any]:

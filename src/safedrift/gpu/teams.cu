@@ -70,21 +70,6 @@ DEVICE Team at_step(Team x, int h) {
     return x;
 }
 
-struct alignas(16) Two {
-    double x, y;
-};
-
-// Copy N doubles of an array in which these are STRIDE apart, two at a time if they lie so.
-template <int N, int STRIDE = N> DEVICE void load(double *to, const double *from) {
-    constexpr int PAIRED = STRIDE % 2 ? 0 : N / 2;
-    for (int i = 0; i < PAIRED; i++) {
-        const Two both = ((const Two *)from)[i];
-        to[2 * i] = both.x;
-        to[2 * i + 1] = both.y;
-    }
-    for (int i = 2 * PAIRED; i < N; i++) to[i] = from[i];
-}
-
 // The counts of a pair, in words.
 struct alignas(WORDS % 4 == 0 ? 16 : WORDS % 2 == 0 ? 8 : 4) Counts {
     unsigned words[WORDS];

@@ -6,11 +6,12 @@
         factors that all pairs have in common show how pairs move that were not visited
     as often as it pays:
         play the constrained optimum of the model that the heaviest filters have of the world,
-        with small bonuses for what is uncertain, for thresholds corrected by what returns show
+        with small bonuses for what is uncertain, for thresholds corrected by what returns show;
+    the bonuses shrink where exploring costs too much of what is at stake
 
 `kernels.tabular.filters` has the filters and alarms, `kernels.tabular.factors` what pairs have in
 common, `kernels.tabular.filtered_model` the model and
-its bonuses, `kernels.tabular.reserve` the thresholds, `kernels.tabular.planner` the loop;
+its bonuses, `kernels.tabular.exploration` what these may cost, `kernels.tabular.reserve` the thresholds, `kernels.tabular.planner` the loop;
 docs/adaptive.md explains them, where every constant comes from, and what each part is worth.
 Constants were chosen on the calibration family of `safedrift.experiments.evaluation`, but for two
 bonuses in which named worlds had a part. No theorem covers the whole.
@@ -30,6 +31,7 @@ from safedrift.kernels import exact
 from safedrift.kernels.planning import columns
 from safedrift.kernels.records import ChunkInput, ChunkOutput, make_episode_buffer
 from safedrift.kernels.tabular import events, planner
+from safedrift.kernels.tabular.exploration import make_exploration
 from safedrift.kernels.tabular.factors import make_factors, with_room_of
 from safedrift.kernels.tabular.filtered_model import CHOSEN, Bonuses, Knowledge, Model, Plan
 from safedrift.kernels.tabular.filters import (
@@ -269,6 +271,7 @@ def _settings(setup: Setup, options: dict[str, Any]) -> Settings:
             range=options["range_bonus"],
             unknown_utility=1.0 - caution,
         ),
+        options["exploration"],
         float(options["replan_every"]),
         options["gain_per_plan"] * H,
         MOST_RESERVE * caution * caution,
@@ -320,7 +323,7 @@ def _make_memory(H: int, S: int, A: int, K: int, numbers: Settings) -> Memory:
         alarms=np.zeros((1 + C, max(kP, kS)), np.int64),
     )
     noticed = events.make_events(EVENTS, 1 + C)
-    return Memory(know, plan, clock, noticed, make_returns(H, K))
+    return Memory(know, plan, clock, noticed, make_returns(H, K), make_exploration())
 
 
 def _make_model(H: int, S: int, A: int, K: int, N: int, entries: int) -> Model:
@@ -337,7 +340,7 @@ def _make_model(H: int, S: int, A: int, K: int, N: int, entries: int) -> Model:
         row=np.zeros((A + 1, 2 * (1 + K) + 1)),
         visits=np.zeros(A),
         factor=np.zeros((2, CHOSEN)),
-        worth=np.zeros((2, 2, N)),
+        worth=np.zeros((2, 5, N)),
         chosen=np.zeros((2 + K, CHOSEN, 3)),
     )
 
@@ -367,6 +370,7 @@ def build(
     utility_bonus: float = 0.15,
     range_bonus: float = 0.15,
     bonus_growth: float = 0.2,
+    exploration: float = 0.01,
     seed: int | np.random.SeedSequence = 0,
 ) -> CheckedLearner:
     """Return the planner.
@@ -385,6 +389,10 @@ def build(
     reward_bonus, utility_bonus, range_bonus, bonus_growth
         c_r, c_g, c_h and c_l of `kernels.tabular.filtered_model`: bonuses of the reward grow with
         the logarithm of the time in which a pair was not visited.
+    exploration
+        Share of what is at stake that exploration may cost in the long run, besides two visits to
+        every known pair; where it costs more, bonuses of the reward shrink
+        (`kernels.tabular.exploration`).
 
     Examples
     --------
@@ -404,5 +412,6 @@ def build(
         "utility_bonus": _check.within("utility_bonus", utility_bonus, 0.0),
         "range_bonus": _check.within("range_bonus", range_bonus, 0.0),
         "bonus_growth": _check.within("bonus_growth", bonus_growth, 0.0),
+        "exploration": _check.within("exploration", exploration, 0.0),
     }
     return CheckedLearner(AdaptivePlanner(setup, options), seed)

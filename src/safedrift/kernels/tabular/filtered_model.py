@@ -18,7 +18,8 @@ common with it.
 Variances of values are taken under P̂ mixed with half an observation of the average over the known
 actions of the same state: what was seen twice need not be certain. Bonuses of the reward grow while
 nobody visits, so that no wrong belief stays for ever; a useless trial follows the one before after
-a time that is exponential in N, so that there are logarithmically many.
+a time that is exponential in N, so that there are logarithmically many. Where exploration has cost
+much, bonuses of the reward are multiplied by a share (`kernels.tabular.exploration`).
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ class Model(NamedTuple):
     row: FloatArray  # (A+1, 2(1+K) + 1) scratch: two moments of each value, n; their average
     visits: FloatArray  # (A,) scratch: visits of each action that the heaviest expert counts
     factor: FloatArray  # (2, CHOSEN) scratch
-    worth: FloatArray  # (2, 2, N) scratch of `planner.take_policy`
+    worth: FloatArray  # (2, 5, N) scratch of `planner.take_policy` and `exploration.cost_of`
     chosen: FloatArray  # (2+K, CHOSEN, 3) k, o and weight of experts, quantity by quantity
 
 
@@ -162,10 +163,10 @@ def matters(experts, part, k):
 
 
 @jit_part
-def write_model(know, plan, moves, signals, bonuses, pools, model):
+def write_model(know, plan, moves, signals, bonuses, share, pools, model):
     """Write the model that the chosen experts have of the coming episode.
 
-    `moves` and `signals` are the grids of their filters.
+    `moves` and `signals` are the grids of their filters, `share` that of the reward's bonuses.
     """
     C, H, N, A = model.signals.shape
     write_successors(know, plan, pools, model)
@@ -180,7 +181,7 @@ def write_model(know, plan, moves, signals, bonuses, pools, model):
                 for a in range(A):
                     if h + 1 < H:
                         write_row(know, plan, moves, pools, h, i, s, a, model)
-                write_signals(know, plan, signals, bonuses, h, i, s, model)
+                write_signals(know, plan, signals, bonuses, share, h, i, s, model)
 
 
 @jit_inline
@@ -344,7 +345,7 @@ def share_out(know, grid, c, q, model):
 
 
 @jit_inline
-def write_signals(know, plan, grid, bonuses, h, i, s, model):
+def write_signals(know, plan, grid, bonuses, share, h, i, s, model):
     """Write rewards and utilities of all actions in state s, number i of step h."""
     C, H, _, A = model.signals.shape
     S, K = plan.local.shape[1], C - 1
@@ -377,7 +378,7 @@ def write_signals(know, plan, grid, bonuses, h, i, s, model):
             visits = max(model.visits[a], 1.0)
             long = log_of(1.0 + rounds_since(know, c, q, H, grid.omega[int(model.chosen[0, 0, 1])]))
             bonus += bonuses.range * (1.0 + long) * (H - h - 1) / (visits * visits)
-        model.signals[0, h, i, a] = model.means[0, h, i, a] + bonus
+        model.signals[0, h, i, a] = model.means[0, h, i, a] + share * bonus
         for g in range(1, C):
             spread = model.signals[g, h, i, a]
             if h + 1 < H:

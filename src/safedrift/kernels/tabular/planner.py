@@ -12,6 +12,8 @@ Plans aim above or below the thresholds by what returns say of the plans before 
 above that by a share of the slack where the learner is cautious. Where no policy gets there, the
 thresholds themselves are planned for.
 
+Bonuses of the reward shrink where exploration has cost more than it may (`exploration`).
+
 Where no policy is safe in the model, the bonuses of utilities grow from plan to plan until one is:
 the world is taken to be feasible, so something unknown must be safer than it looks.
 """
@@ -37,6 +39,7 @@ from safedrift.kernels.tabular.evidence import (
     settle,
     strength_of,
 )
+from safedrift.kernels.tabular.exploration import Exploration, cost_of, spend
 from safedrift.kernels.tabular.filtered_model import (
     Bonuses,
     Knowledge,
@@ -82,6 +85,7 @@ class Memory(NamedTuple):
     clock: Clock
     events: events.Events
     returns: Returns
+    exploration: Exploration
 
 
 class Settings(NamedTuple):
@@ -91,6 +95,7 @@ class Settings(NamedTuple):
     signals: Grid
     limits: FloatArray  # (2,) of C for transitions and signals
     bonuses: Bonuses
+    exploration: float  # share of what is at stake that exploration may cost in the long run
     most_wait: float  # episodes between two plans at most
     gain: float  # value per episode that a plan should bring
     reserve: float  # share of the slack that plans keep besides
@@ -244,6 +249,7 @@ def learn(states, actions, signals, settings, memory):
         settle(experts, settings.signals, sign, float(H), m)
         wrong |= answer_alarms_of_signals(memory, settings.limits[1], i, m)
     know.episode[0] = m + 1
+    spend(memory.exploration, settings.exploration, m + 1.0, know.own.used[0] / H)
     if plan.local[0, states[0]] >= 0:
         see_returns(memory.returns, plan.values[1:, 0, states[0]], signals)
     plans = min(PER_SUCCESSOR * H / max(plan.known[4], 1), MOST_PLANS)
@@ -321,7 +327,10 @@ def plan(memory, settings, work, one, several, thresholds):
     find_states(memory.know, plan, work.support, pools)
     if plan.known[4] > model.p.size or plan.known[5] > model.means.shape[2]:
         return False
-    write_model(memory.know, plan, settings.moves, settings.signals, settings.bonuses, pools, model)
+    share = memory.exploration.share[0]
+    write_model(
+        memory.know, plan, settings.moves, settings.signals, settings.bonuses, share, pools, model
+    )
     for i in range(tables.initial_states.size):
         tables.initial_states[i] = plan.local[0, work.support[i]]
     feasible = solve_above(memory, settings, work, one, several, thresholds)
@@ -332,6 +341,7 @@ def plan(memory, settings, work, one, several, thresholds):
         grown = min(max(grown * STEP, FIRST), MOST)
     plan.optimism[0] = usual + grown
     gain = take_policy(plan, model, work)
+    memory.exploration.cost[0] = cost_of(memory.know, plan, model, work.support, tables.initial)
     plan.found[0] = 1.0 if feasible else 0.0
     clock = memory.clock
     factor = np.sqrt(settings.gain / max(gain, 1e-12))
