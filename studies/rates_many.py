@@ -2,14 +2,19 @@
 
     python studies/rates_many.py --device gpu [--largest 100_000_000] [--seconds 560] [--out docs]
     python studies/rates_many.py --largest 100_000 --seeds 4        # a small version on the CPU
-    python studies/rates_many.py --from-csv                         # the table only, seconds
+    python studies/rates_many.py --from-csv                         # tables and picture, seconds
 
 The worlds, schedules and constants are those of the group "schedule" of rates.py; every M is a run
 of its own. All four settings of a world are played in one call. A run by itself is slow on a GPU:
 there the worlds and several M are played beside each other, the longest runs first. Results:
 rates_many.csv (one row per setting, M and world: means and deviations over the seeds), written
-whenever a world is finished, and the table between the two markers of rates.md, of the M whose
-worlds are all there. Stored rows of what is not played again are kept.
+whenever a world is finished; rates_many.png; and the tables between the two markers of rates.md,
+of the M whose worlds are all there. Stored rows of what is not played again are kept.
+
+With 100 seeds on one NVIDIA H200, M = 10⁶ took 10 s, and 3 · 10⁶ to 10⁸ together 508 s. The host
+prepares the worlds: those of 10⁸ were ready after 71 to 122 s, and one takes up to 14 GB of memory
+while it is made, so only four of M ≥ 3 · 10⁷ are prepared at a time. `--seconds` stops what is
+playing by then; worlds that are finished stay.
 """
 
 import argparse
@@ -22,6 +27,7 @@ from math import gcd, isqrt
 from pathlib import Path
 from threading import BoundedSemaphore
 
+import matplotlib.pyplot as plt
 import numpy as np
 import rates
 
@@ -33,8 +39,9 @@ GRID = (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000,
 FIGURES = {"DR": "dynamic_regret", "CV": "violation", "DR+": "positive_regret",
            "CV+": "positive_violation"}  # fmt: skip
 BESIDE = 24  # worlds that are played beside each other on a GPU
-LONG = 30_000_000  # episodes of a world that takes gigabytes while it is made
-PREPARING = BoundedSemaphore(4)  # of these
+LONG = 30_000_000  # episodes of a world that takes gigabytes while it is made, up to 14 at 10⁸
+PREPARING = BoundedSemaphore(4)  # of these, at a time
+SINGLE = Path(__file__).parents[1] / "docs" / "rates.csv"  # one run per world, has mu*
 MARK = "<!-- table of studies/rates_many.py: {} -->"
 
 
@@ -191,12 +198,103 @@ def table(rows):
     return rates.table(header, lines)
 
 
-def write_table(rows, path):
+def multipliers():
+    """The mean of mu* over the episodes, by world; it hardly depends on M."""
+    with SINGLE.open(newline="") as file:
+        found = {world: [] for world in rates.WORLDS}
+        for row in csv.DictReader(file):
+            if row["group"] == "schedule" and row["kind"] == "table":
+                found[int(row["seed"])].append(float(row["mean mu*"]))
+    return np.array([[np.mean(found[world])] for world in rates.WORLDS])
+
+
+def quantities(rows, setting):
+    """(M's, {name: means over seeds (worlds, M's)}), with DR + mu* CV."""
+    found = {}
+    for name in FIGURES:
+        Ms, found[name] = values_of(rows, setting, name)
+    return Ms, found | {"DR + mu* CV": found["DR"] + multipliers() * found["CV"]}
+
+
+def shares(rows):
+    """Means over worlds and seeds in percent of H M."""
+    lines = []
+    for setting in SETTINGS:
+        Ms, found = quantities(rows, setting)
+        for name, values in found.items():
+            part = 100 * values.mean(axis=0) / (rates.H * Ms)
+            lines.append([str(setting.theorem), setting.rho or "-", name,
+                          *(f"{x:.3f}" if abs(x) < 1 else f"{x:.2f}" for x in part)])  # fmt: skip
+    return rates.table(["Thm", "rho", "% of H M", *map(power, Ms)], lines)
+
+
+def power(M):
+    """M as 10⁶ or 3 · 10⁶."""
+    digits, leading = len(str(M)) - 1, str(M)[0]
+    ten = "10" + str(digits).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return ten if leading == "1" else f"{leading} · {ten}"
+
+
+def tables(rows):
+    return f"{table(rows)}\n\n{shares(rows)}"
+
+
+def write_tables(rows, path):
     text = path.read_text(encoding="utf-8")
     start, stop = MARK.format("start"), MARK.format("end")
     before, _, rest = text.partition(start)
     _, _, after = rest.partition(stop)
-    path.write_text(f"{before}{start}\n\n{table(rows)}\n\n{stop}{after}", encoding="utf-8")
+    path.write_text(f"{before}{start}\n\n{tables(rows)}\n\n{stop}{after}", encoding="utf-8")
+
+
+# ---------------------------------------------------------------- picture
+
+LOOKS = {  # colour, marker, filled
+    "DR": ("#0072B2", "o", True), "DR+": ("#0072B2", "o", False),
+    "DR + mu* CV": ("#009E73", "D", True),
+    "CV": ("#CC79A7", "o", True), "CV+": ("#CC79A7", "o", False),
+}  # fmt: skip
+PANELS = (("DR", "DR+", "DR + mu* CV"), ("CV", "CV+"))
+
+
+def draw(rows, path):
+    """Shares of H M against M; a slope of DR(M) is one less here."""
+    figure, panels = plt.subplots(2, len(SETTINGS), figsize=(16, 9.6), sharex=True, sharey=True)
+    for j, setting in enumerate(SETTINGS):
+        Ms, found = quantities(rows, setting)
+        for axes, names, paper in zip(panels[:, j], PANELS, (setting.DR, setting.CV), strict=True):
+            for shift, name in zip((1, 1.09, 0.92), names, strict=False):
+                points(axes, Ms, found[name], name, shift)
+            top = 1.6 * np.max(found[names[0]].mean(axis=0) / Ms**paper)
+            guide = 100 * top * Ms ** (paper - 1) / rates.H
+            axes.plot(Ms, guide, "--", color="0.25", lw=1.3,
+                      label=f"theorem, {rates.exponent(paper)}")  # fmt: skip
+            axes.set(xscale="log", yscale="log", ylim=(0.01, 300))
+            axes.yaxis.set_major_formatter(lambda y, _: f"{y:g}%")
+            axes.tick_params(labelsize=11, labelleft=True, labelbottom=True)
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.legend(frameon=False, fontsize=11, loc="upper right", handlelength=1.2,
+                        title="slope over all M", title_fontsize=11, alignment="left",
+                        borderaxespad=0.2)  # fmt: skip
+        panels[0, j].set_title(setting.name, fontsize=13)
+        panels[1, j].set_xlabel("episodes M", fontsize=13)
+    for axes, name in zip(panels[:, 0], ("DR(M)", "CV(M)"), strict=True):
+        axes.set_ylabel(f"{name}, share of H M", fontsize=14)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+def points(axes, Ms, values, name, shift):
+    """Means over the worlds with 95% intervals, where they are positive."""
+    colour, marker, filled = LOOKS[name]
+    mean, drawn = rates.resampled(100 * values / (rates.H * Ms))
+    low, high = np.maximum(np.percentile(drawn, (2.5, 97.5), axis=0), 1e-9)
+    good = mean > 0
+    fit = rates.fitted(Ms, values).value
+    label = f"{name}: " + (f"{fit:.2f}" if np.isfinite(fit) else "none")
+    axes.errorbar((Ms * shift)[good], mean[good], np.stack((mean - low, high - mean))[:, good],
+                  fmt=marker, ls="-", lw=1, color=colour, mfc=colour if filled else "white", ms=5,
+                  capsize=2, label=label)  # fmt: skip
 
 
 def read(path):
@@ -217,7 +315,7 @@ def main():
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="then stop")
     parser.add_argument("--out", type=Path, default=Path("docs"))
-    parser.add_argument("--from-csv", action="store_true", help="make the table of stored rows")
+    parser.add_argument("--from-csv", action="store_true", help="run nothing, read stored rows")
     chosen = parser.parse_args()
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")  # as many streams side by side
     path = chosen.out / "rates_many.csv"
@@ -230,9 +328,10 @@ def main():
             rows = ordered([*rows, *part])
             rates.write_csv(rows, path)
     if complete(rows):
-        print(table(complete(rows)))
+        print(tables(complete(rows)))
+        draw(complete(rows), chosen.out / "rates_many.png")
         if (chosen.out / "rates.md").exists():
-            write_table(complete(rows), chosen.out / "rates.md")
+            write_tables(complete(rows), chosen.out / "rates.md")
 
 
 if __name__ == "__main__":
