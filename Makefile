@@ -34,7 +34,9 @@ docs: .venv/docs  ## the site in docs/_build/html; a warning or a broken link in
 	@echo 'Open docs/_build/html/index.html'
 
 docs-test: .venv/ready  ## links of the pages, names in the paper map, and all code in README and docs
-	$(BIN)/pytest -m '' tests/test_readme.py tests/test_site.py tests/test_paper_map.py
+	$(BIN)/pytest -m '' tests/test_readme.py tests/test_site.py tests/test_paper_map.py \
+	  tests/experiments/test_contract.py tests/experiments/test_sweeps.py::test_results_open_in \
+	  tests/worldfiles/test_yaml_file.py::test_the_file_of_the_guide_runs_as_written
 
 bench: .venv/ready  ## side-by-side benchmarks: a table, and JSON in benchmarks/results
 	$(BIN)/python benchmarks/bench.py --json benchmarks/results/bench.json

@@ -41,10 +41,11 @@ nitpicky = True
 nitpick_ignore_regex = [
     (r"py:.*", r"(?!safedrift\.).*"),  # other packages are not asked: no network is used
     (r"py:.*", r"safedrift\.(_|kernels\.|.*\._).*"),  # names that are not public
-    (r"py:class", r"safedrift\..*\.(Limit|Shape|L|Plan|RunFolder)"),  # nor are these
+    (r"py:class", r"safedrift\..*\.(Limit|Shape|L|Plan|RunFolder|Block)"),  # nor are these
 ]
 
 html_theme = "furo"
+pygments_dark_style = "github-dark"  # the theme's own underlines modules, as if they were links
 html_title = f"safedrift {__version__}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]

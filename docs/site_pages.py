@@ -37,6 +37,7 @@ ROOMS = {
         "safedrift.Transition",
         "safedrift.adapters.environment.DriftingEnv",
         "safedrift.adapters.third_party",
+        "safedrift.adapters.toy_text.from_table",
     ),
     "What a learner is told": (
         "safedrift.Slater",
@@ -46,8 +47,16 @@ ROOMS = {
         "safedrift.ProblemSpec",
         "safedrift.__version__",
     ),
-    "Learners": ("safedrift.learners",),
-    "Simulations and comparisons": ("safedrift.experiments", "safedrift.devices"),
+    "Learners": (
+        "safedrift.learners",
+        "safedrift.learners.files.header",
+        "safedrift.learners.restart_bandit.over_restart_lengths",
+    ),
+    "Simulations and comparisons": (
+        "safedrift.experiments",
+        "safedrift.experiments.callbacks.TensorBoard",
+        "safedrift.devices",
+    ),
     "Results": ("safedrift.results",),
     "Pages of results": ("safedrift.reports",),
     "Exact truth": ("safedrift.oracles",),
@@ -155,18 +164,31 @@ def learner_page(name: str, docs: Path) -> str:
         lines.append(relative("In one line: " + row[1].replace(" | ", "; ") + "."))
     build = sd.learners.LEARNERS[name].build
     lines += [markdown(rest), "## Options", options_table(sd.learners.options(name), build)]
-    world = "blend" if linear else "maze"
+    world = {"dope": "dope_inventory"}.get(name, "blend" if linear else "maze")
     lines += [
         "## Try it",
         "```python\nimport safedrift as sd\n\n"
         f'world = sd.problems.make("{world}", episodes=2000)\n'
-        f'learner = sd.learners.make("{name}", world)\n'
-        "run = sd.simulate(world, learner, seed=0)\n"
+        + MUST_BE_TOLD.get(name, f'learner = sd.learners.make("{name}", world)\n')
+        + "run = sd.simulate(world, learner, seed=0)\n"
         'print(run.summary()["positive_regret_per_episode"])\n```',
         f"```\nsafedrift learners {name}\nsafedrift run {world} -n 2000 --learner {name}\n```",
         "[All learners](../../learners.md), [their scores](../../comparison.md).",
     ]
     return "\n\n".join(line for line in lines if line) + "\n"
+
+
+# Learners that do not play without being told something; the command finds it out by itself.
+MUST_BE_TOLD = {
+    "propd-ppo": 'learner = sd.learners.make("propd-ppo", world, gamma=0.45)  # the Slater gap\n',
+    "dope": """\
+today = world.at(0)
+higher = today.thresholds + 1.0
+safer = sd.TabularCMDP(today.transitions, today.rewards, today.utilities, higher, today.initial)
+known = {"safe_policy": sd.solve(safer).policy, "safe_utility": higher}
+learner = sd.learners.make("dope", world, **known)
+""",
+}
 
 
 def room_page(title: str, names: dict[str, Any]) -> str:
@@ -269,6 +291,7 @@ def add_navigation(app: Any, docname: str, source: list[str]) -> None:
     """Add hidden tables of contents to the pages that have children."""
     text = source[0]
     if docname == "index":
+        text = in_both_schemes(text)
         for caption, pages in sections(text).items():
             text += _toctree([f"{title} <{page}>" for page, title in pages.items()], caption)
     elif docname == "problems":
@@ -284,6 +307,21 @@ def add_navigation(app: Any, docname: str, source: list[str]) -> None:
     for name in ROOT_PAGES:
         text = text.replace(f"](../{name}.md)", f"](generated/{name.lower()}.md)")
     source[0] = titled(text)
+
+
+def in_both_schemes(text: str) -> str:
+    """Let the picture of the demonstration be dark where the reader's screen is."""
+    picture = re.compile(r"^\[!\[(.*?)\]\((demo\.png)\)\]\((\w+)\.md\)$", re.M)
+
+    def both(found: re.Match[str]) -> str:
+        alt, light, page = found.groups()
+        files = {"light": light, "dark": "pages/demo-dark.png"}
+        return "\n\n".join(
+            f"```{{image}} {file}\n:class: only-{scheme}\n:alt: {alt}\n:target: {page}.html\n```"
+            for scheme, file in files.items()
+        )
+
+    return picture.sub(both, text)
 
 
 def _linked_names(text: str) -> str:

@@ -113,7 +113,7 @@ def printed(processor: str) -> dict[str, dict[str, str]]:
     return found
 
 
-QUICK = ("Haswell", "SkylakeX", "C library without FMA")  # the others take long together
+QUICK = ("Haswell", "C library without FMA")  # the others take long together
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,14 @@ def test_every_public_name_is_in_the_reference(name):
     assert missing == []
 
 
+def test_what_the_pages_import_is_in_the_reference():
+    for page in (ROOT / "README.md", *DOCS.glob("*.md"), *DOCS.glob("tutorials/*.md")):
+        text = page.read_text(encoding="utf-8")
+        for module, names in re.findall(r"^from (safedrift\S*) import (.*)", text, re.M):
+            values = [getattr(importlib.import_module(module), x) for x in names.split(", ")]
+            assert all(map(_is_there, values)), f"{page.name}: from {module} import {names}"
+
+
 def _is_there(value):
     if isinstance(value, types.ModuleType):  # sd.theory: the names in it
         return all(_is_there(getattr(value, x)) for x in value.__all__)
@@ -105,6 +113,44 @@ def test_worlds_and_learners_have_pages_with_their_facts():
     for name in sd.problems.PROBLEMS:
         assert SITE.seen_in_the_picture(name, DOCS), name
         assert (DOCS / "problems" / f"{name}.png").is_file()
+
+
+# ---------------------------------------------------------------- the code on generated pages
+
+
+def tried(page):
+    (python,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    return python
+
+
+@pytest.mark.parametrize("name", sd.learners.LEARNERS)
+def test_learners_are_made_as_their_pages_say(name):
+    python, played, _ = tried(SITE.learner_page(name, DOCS)).partition("run = sd.simulate(")
+    assert played
+    exec(python, {})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sd.learners.LEARNERS)
+def test_code_of_the_pages_of_learners_runs(name):
+    exec(tried(SITE.learner_page(name, DOCS)).replace("episodes=2000", "episodes=60"), {})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sd.problems.PROBLEMS)
+def test_code_of_the_pages_of_worlds_runs(name):
+    exec(tried(SITE.world_page(name, DOCS)).replace("episodes=2000", "episodes=60"), {})
+
+
+# ---------------------------------------------------------------- text
+
+
+def test_the_picture_of_the_front_page_is_there_in_both_schemes():
+    text = SITE.in_both_schemes((DOCS / "index.md").read_text(encoding="utf-8"))
+    pictures = re.findall(r"^```\{image\} (\S+)\n:class: only-(light|dark)$", text, re.M)
+    assert [scheme for _, scheme in pictures] == ["light", "dark"]
+    assert all((DOCS / file).is_file() for file, _ in pictures)
+    assert "](demo.png)" not in text
 
 
 def test_formulas_and_stars_survive_the_way_to_markdown():

@@ -660,10 +660,20 @@ def test_the_command_runs_an_environment(tmp_path, lake):
     assert "the run must be of a world with a model" in told.stderr
 
 
+def test_the_command_plays_any_learner_that_is_told_nothing(tmp_path, lake):
+    done = command(
+        "run", lake, "-n", 40, "--learner", "opt-cmdp:window=20", "--out", tmp_path / "out"
+    )
+    assert done.exit_code == 0, done.output
+    assert "opt-cmdp in FrozenLake-v1" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
         ([], "--gamma must be given in a Gymnasium environment"),
+        (["--learner", "propd-ppo:alpha=0.1"], "gamma must be given: propd-ppo knows the Slater"),
+        (["--learner", "optimum"], "--learner must be one that needs no truth in a Gymnasium"),
         (
             ["--gamma", 0.3, "--knowledge", "local-budgets"],
             "--knowledge must be slater or none",

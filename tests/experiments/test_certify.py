@@ -22,6 +22,7 @@ from builders import (
 from conftest import rebuilt
 from safedrift.cli import app
 from safedrift.experiments.certification import transcript
+from safedrift.experiments.entrants import entrants
 from safedrift.experiments.playing import play_chunks
 from safedrift.kernels.records import make_log
 from safedrift.theory import Audit, Certificates, Constants, bounds, evaluate_certificates
@@ -302,6 +303,26 @@ def test_certify_leaves_a_table_a_file_and_a_section(folder):
     assert page.count("<code>") == len(found)
     assert command("report", folder, "--out", folder / "again.html").exit_code == 0
     assert (folder / "again.html").read_text(encoding="utf-8") == page
+
+
+@pytest.mark.parametrize("name", ["uniform", "opt-cmdp:window=20"])
+def test_runs_of_other_learners_are_certified_too(tmp_path, name):
+    """In Python and from the folder; their fast paths keep no log of episodes."""
+    out = tmp_path / "run"
+    asked = ("run", "random", "-n", 50, "-o", "states=4", "--learner", name, "--out", out)
+    assert command(*asked).exit_code == 0
+    done = command("certify", out)
+    assert done.exit_code == 0, done.output
+    stored = Certificates.from_record(json.loads((out / "certificates.json").read_text()))
+    assert {x.id for x in stored} == set(sd.theory.FOR_ANY_LEARNER)
+    assert stored.statistics_hold
+    told = command("certify", out / "records.parquet")
+    assert told.exit_code == 2
+    assert "learner must be given to certify a stored run of" in told.stderr
+    world = sd.problems.make("random", 50, 0, states=4)
+    (entrant,) = entrants([name])
+    run = sd.simulate(world, entrant.build(world, 0.1, False), seed=0)
+    assert run.certify().record()["certificates"] == stored.record()["certificates"]
 
 
 def test_certify_explains_and_speaks_json(folder):

@@ -63,6 +63,13 @@ def test_a_world_without_a_board_is_refused():
         board_frames(world, np.array([0]), ("uniform",), policies)
 
 
+def test_the_command_looks_at_its_folder_before_it_plays(tmp_path):
+    (tmp_path / "file").touch()
+    done = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "file")])
+    assert done.exit_code == 2
+    assert "--out must be a folder that can be made; got" in done.stderr
+
+
 def test_the_command_leaves_a_page(tmp_path):
     asked = ["demo", "--out", str(tmp_path), "-n", "60", "--seeds", "1", "--workers", "1"]
     done = CliRunner().invoke(app, asked)

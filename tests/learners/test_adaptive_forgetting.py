@@ -60,11 +60,12 @@ def switching_world(seed, noise):
         m += 1
 
 
+@pytest.mark.parametrize("known", [None, pytest.param(sd.Slater(0.3), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("noise", ["none", "bernoulli", "at first"])
-def test_the_window_is_the_twins(noise):
+def test_the_window_is_the_twins(noise, known):
     """Counts, transitions and sums of 300 episodes with two changes, to 1e-10."""
     forgetting = Adaptive(false_alarms=0.05)
-    learner = sd.PROPDPPO.for_problem(SPEC, sd.Slater(0.3), forgetting=forgetting)
+    learner = sd.PROPDPPO.for_problem(SPEC, known, forgetting=forgetting)
     twin = twin_of(forgetting, learner.sizes)
     filters = learner.memory.filters
     alarms, followed, dropped = np.zeros(2 + K, int), set(), 0

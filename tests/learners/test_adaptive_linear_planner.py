@@ -60,7 +60,13 @@ WORLDS = {
 
 
 @pytest.mark.parametrize("noisy", [False, True])
-@pytest.mark.parametrize("kind", WORLDS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(x, marks=pytest.mark.slow) if x == "two constraints" else x  # compiles anew
+        for x in WORLDS
+    ],
+)
 def test_agrees_with_twin(kind, noisy, monkeypatch):
     # A less vague prior: that of the learner makes 1e-16 of rounding 1e-10 in some directions.
     monkeypatch.setattr(adaptive_linear_planner, "SIGNAL_PRIOR", 100.0)
@@ -292,7 +298,7 @@ def play(learner, world, episodes):
 
 
 def test_needs_no_number_of_episodes_and_keeps_its_memory():
-    world = linear_world(M=120, K=2)
+    world = linear_world(M=120)
     one, other = made(world), made(without_end(world))
     assert other.sizes.M is None
     for learner in (one, other):
@@ -306,7 +312,7 @@ def test_needs_no_number_of_episodes_and_keeps_its_memory():
         np.testing.assert_array_equal(values, found[key], err_msg=key)
 
 
-@pytest.mark.parametrize("K", [1, 2])
+@pytest.mark.parametrize("K", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_saved_and_loaded_in_the_middle(K, tmp_path):
     world = linear_world(M=100, K=K)
     learner = made(world, **LIVELY)

@@ -358,8 +358,10 @@ def drifting(M, seed, K=1, **options):
     return sd.problems.make("random", M, seed, **(sizes | {"switches": 2} | options))
 
 
-@pytest.mark.parametrize("per_step", [True, False])
-@pytest.mark.parametrize("K", [1, 2])
+@pytest.mark.parametrize(
+    ("K", "per_step"),
+    [(1, True), (1, False), (2, True), pytest.param(2, False, marks=pytest.mark.slow)],
+)
 def test_exact_signals(K, per_step):
     world = drifting(220, 1 + K, K, per_step=per_step)
     found = compared(world, OPTIONS)
@@ -368,7 +370,7 @@ def test_exact_signals(K, per_step):
     assert len(found.slow.events) >= 3
 
 
-@pytest.mark.parametrize("K", [1, 2])
+@pytest.mark.parametrize("K", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_signals_of_two_values(K):
     """Few successors and pairs, so that transitions raise alarms too."""
     world = drifting(500, 4, K, successors=2, states=4, per_step=False)

@@ -53,6 +53,8 @@ def test_goes_on_for_ever_in_bounded_memory(name):
     play(learner, start, rng)
     sizes = {key: values.nbytes for key, values in learner.state().items()}
     held = []
+    gc.collect()
+    gc.freeze()  # what was there before is not looked at again
     for _ in range(4):
         play(learner, 100, rng)
         gc.collect()

@@ -1,6 +1,7 @@
 """Forgetting by a homogeneity test: the window, its alarms, and who can use it."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,22 +12,36 @@ import safedrift as sd
 from builders import columns_of, small_world
 from safedrift.kernels.tabular.homogeneity_memory import make_test
 from safedrift.learners import Homogeneity
+from safedrift.learners.checked import CheckedLearner, tabular_setup
 from safedrift.learners.forgetting import named_forgetting
+from safedrift.learners.rivals.opt_cmdp import with_bonus
+from safedrift.learners.rivals.planner import Planner
 
 
-def learner_with(rate, spec=SPEC):
-    return sd.PROPDPPO.for_problem(spec, sd.Slater(0.3), forgetting=Homogeneity(rate))
+def planner_with(rate, spec=SPEC):
+    """A learner and what holds its memory; it plans when the data change."""
+    rule = partial(with_bonus, np.ones(spec.H))
+    planner = Planner(tabular_setup(spec), "opt-cmdp", rule, Homogeneity(rate), 10_000, {}, 0)
+    return CheckedLearner(planner, 0), planner
 
 
+def propd_ppo_with(rate, spec=SPEC):
+    learner = sd.PROPDPPO.for_problem(spec, sd.Slater(0.3), forgetting=Homogeneity(rate))
+    return learner, learner.engine
+
+
+@pytest.mark.parametrize(
+    "learner_with", [planner_with, pytest.param(propd_ppo_with, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("noise", ["none", "bernoulli"])
 @pytest.mark.parametrize("levels", [16, 3])
-def test_the_window_is_the_twins(noise, levels):
+def test_the_window_is_the_twins(noise, levels, learner_with):
     """Counts, transitions and sums of 300 episodes with two changes."""
-    learner = learner_with(0.5)
+    learner, holder = learner_with(0.5)
     twin = naive_homogeneity.HomogeneityWindow(learner.sizes, 0.5, levels)
     test = make_test(H, A, K, float(twin.limit), buckets=2 * levels)
-    assert learner.memory.test.settings.limit == pytest.approx(twin.limit)
-    learner.engine.memory = learner.memory._replace(test=test)
+    assert holder.memory.test.settings.limit == pytest.approx(twin.limit)
+    holder.memory = holder.memory._replace(test=test)
     alarms, dropped = np.zeros(2 + K, int), 0
     for m, episode in zip(range(300), switching_world(1, noise), strict=False):
         learner.begin_episode([1.0] * K)
@@ -34,7 +49,7 @@ def test_the_window_is_the_twins(noise, levels):
         twin.add(*episode)
         assert learner.trace()["alarm"].tolist() == twin.alarm.tolist()
         for name, found, wanted in zip(
-            ("n3", "n", "sums"), dense(learner.memory), twin.counts, strict=True
+            ("n3", "n", "sums"), dense(holder.memory), twin.counts, strict=True
         ):
             np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12, err_msg=name)
         alarms += twin.alarm
@@ -55,7 +70,7 @@ def test_the_mixture_is_as_large_as_the_limit_assumes():
 
 def alarms_of(rewards, rate=1e-3):
     """Episodes of alarms in a world of one pair, and the learner."""
-    learner = learner_with(rate, sd.ProblemSpec(H=1, S=1, A=1, initial=0))
+    learner, planner = planner_with(rate, sd.ProblemSpec(H=1, S=1, A=1, initial=0))
     raised = []
     for m, reward in enumerate(rewards):
         learner.begin_episode([1.0])
@@ -63,7 +78,7 @@ def alarms_of(rewards, rate=1e-3):
         if learner.trace()["alarm"].any():
             assert learner.trace()["alarm"].tolist() == [False, True, False]
             raised.append(m)
-    return raised, learner.memory.window
+    return raised, planner.memory.window
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,18 @@ def from_table(
     scale
         Units of rewards and constraints, instead of `reward_range`: `utility` and `threshold` are
         then in these units, in order or by name. Pass it to `DriftingCMDP` too, for results.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> from safedrift.adapters.toy_text import from_table
+    >>> def dry_feet(t):
+    ...     return 0.0 if t.terminated and t.reward == 0 else 1.0
+    >>> lake = from_table("FrozenLake-v1", 20, dry_feet, 19.5)
+    >>> lake.shape  # H, S, A, K; one more state, "over", comes last
+    Shape(H=20, S=17, A=4, K=1)
+    >>> float(round(sd.solve(lake).value, 3))  # probability to reach the goal
+    0.199
     """
     H = _check.integer("horizon", horizon)
     if scale is not None:

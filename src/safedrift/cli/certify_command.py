@@ -23,6 +23,9 @@ from safedrift.cli.shared import (
 )
 
 if TYPE_CHECKING:
+    from safedrift.learners import Learner
+    from safedrift.models import DriftingWorld
+    from safedrift.results import Run
     from safedrift.theory import Certificates
 
 _STYLES = {
@@ -67,10 +70,11 @@ def certify(
     with friendly_errors():
         run, folder = read_run(source)
         world_of_run = None if world is None else load_world_file(world, run.manifest.sizes.M)
+        learner = _learner_of_folder(source, run, world_of_run) if source.is_dir() else None
         linear = '"beta"' in json.dumps(run.manifest.learner.settings)  # has least squares
         with progress_bars("linear audit" if linear else "tabular audit") as progress:
             advance = progress.stages("certifying", run.manifest.sizes.M)
-            found = run.certify(world_of_run, p=p, progress=advance)
+            found = run.certify(world_of_run, learner, p=p, progress=advance)
         record = json.dumps(found.record(), indent=1, allow_nan=False)
         add_file(write_text(folder / "certificates.json", record + "\n"))
         page = run.report(folder / "report.html", found)
@@ -83,10 +87,24 @@ def certify(
         raise typer.Exit(1)
 
 
+def _learner_of_folder(folder: Path, run: Run, world: DriftingWorld | None) -> Learner | None:
+    """The learner that the run was asked to play, if it has a name and is not PROPD-PPO."""
+    from safedrift.experiments.certification import world_of
+    from safedrift.experiments.verification import named_learner
+    from safedrift.results.run_folders import read_folder_manifest
+
+    if run.manifest.environment is not None or run.manifest.learner.name == "propd-ppo":
+        return None
+    world = world_of(run) if world is None else world
+    return named_learner(read_folder_manifest(folder), run, world)
+
+
 def _print_certificates(found: Certificates, page: Path, explain: bool) -> None:
     console = Console()
     info = found.info
     setting = f"{info['problem']}, {info['setting']}, {info['knowledge']}, {info['mode']} constants"
+    if info["setting"] == "any learner":
+        setting = f"{info['problem']}, {info['learner']}, statements that hold for any learner"
     console.print(f"{setting}, p = {info['p']:g}\n", markup=False, highlight=False)
     if explain:
         _print_explanations(found, console)

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from safedrift.cli.compare_command import stage_bars
-from safedrift.cli.shared import friendly_errors
+from safedrift.cli.shared import UsageError, friendly_errors
 
 
 def demo(
@@ -32,6 +32,9 @@ def demo(
         _check.integer("--episodes", episodes, lower=4)
         _check.integer("--seed", seed, lower=0)
         _check.integer("--seeds", seeds)
+        if workers is not None:
+            _check.integer("--workers", workers)
+        _make_folder(out)  # fails now, not when everything has been played
         with stage_bars() as progress:
             found = play_demo(episodes, seed, seeds=seeds, workers=workers, progress=progress)
         page = report(*found, out / "report.html")
@@ -39,3 +42,11 @@ def demo(
         for run in found.runs[:-1]:
             console.print(f"{run.verdict()}\n", markup=False, highlight=False, soft_wrap=True)
         console.print(f"Look at {page}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _make_folder(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        why = error.strerror or error
+        raise UsageError(f"--out must be a folder that can be made; got {out} ({why})") from error

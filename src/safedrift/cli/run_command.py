@@ -342,21 +342,8 @@ def _learner(asked: Request, world: DriftingWorld, truth: Truth) -> Learner:
 def _run_environment(world: GymnasiumWorld, asked: Request, folder: RunFolder) -> Run:
     """Learn in a `GymnasiumWorld`: nothing is known of it but what the user tells."""
     import safedrift as sd
-    from safedrift import _check
 
-    where = "in a Gymnasium environment, which tells neither its drift nor its gap"
-    if asked.learner != "propd-ppo":
-        _check.fail("--learner", f"propd-ppo {where}", asked.learner)
-    if asked.knowledge == KnowledgeKind.local_budgets:
-        _check.fail("--knowledge", f"slater or none {where}", asked.knowledge)
-    if asked.mode != "practical":
-        _check.fail("--mode", f"practical {where}", asked.mode)
-    if asked.gamma is None and asked.knowledge == KnowledgeKind.slater:
-        raise TypeError(f"--gamma must be given {where}, or --knowledge none; got None")
-    told = None if asked.gamma is None else sd.Slater(asked.gamma)
-    agent = sd.PROPDPPO.for_problem(
-        world, told, rho=asked.rho, noisy=asked.noisy, **asked.overrides
-    )
+    agent = _learner_of_environment(world, asked)
     with progress_bars("environment") as progress:
         return sd.simulate(
             world,
@@ -367,6 +354,31 @@ def _run_environment(world: GymnasiumWorld, asked: Request, folder: RunFolder) -
             progress=progress.stages("learning", world.M),
             out=folder,
         )
+
+
+def _learner_of_environment(world: GymnasiumWorld, asked: Request) -> Learner:
+    """The learner that was asked for, told what the user tells."""
+    import safedrift as sd
+    from safedrift import _check
+    from safedrift.experiments.entrants import entrants
+
+    where = "in a Gymnasium environment, which tells neither its drift nor its gap"
+    if asked.learner != "propd-ppo":
+        (entrant,) = entrants([asked.learner])
+        if entrant.oracle:
+            _check.fail("--learner", f"one that needs no truth {where}", asked.learner)
+        return entrant.build_untold(world, asked.noisy)
+    if asked.knowledge == KnowledgeKind.local_budgets:
+        _check.fail("--knowledge", f"slater or none {where}", asked.knowledge)
+    if asked.mode != "practical":
+        _check.fail("--mode", f"practical {where}", asked.mode)
+    if asked.gamma is None and asked.knowledge == KnowledgeKind.slater:
+        raise TypeError(
+            f"--gamma must be given {where}, or --knowledge none, "
+            "or a learner that is told nothing (--learner adaptive-planner); got None"
+        )
+    told = None if asked.gamma is None else sd.Slater(asked.gamma)
+    return sd.PROPDPPO.for_problem(world, told, rho=asked.rho, noisy=asked.noisy, **asked.overrides)
 
 
 # ---------------------------------------------------------------- the folder

@@ -66,6 +66,14 @@ class TensorBoard(Callback):
     ----------
     folder
         What ``tensorboard --logdir`` is given.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> from safedrift.experiments.callbacks import TensorBoard
+    >>> world = sd.problems.make("stationary", episodes=100)
+    >>> learner = sd.learners.make("uniform", world)
+    >>> run = sd.simulate(world, learner, callbacks=[TensorBoard("logs")])  # doctest: +SKIP
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:

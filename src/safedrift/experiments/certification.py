@@ -274,7 +274,8 @@ def learner_of(run: Run, world: DriftingWorld) -> Learner:
     settings = run.manifest.learner.settings
     if run.manifest.learner.name != PROPDPPO.name:
         if run.learner is None:
-            wanted = "given to certify a stored run of a learner of your own"
+            name = run.manifest.learner.name
+            wanted = f"given to certify a stored run of {name}, as in run.certify(learner=...)"
             _check.fail("learner", wanted, "None")
         own: Learner = run.learner
         return own

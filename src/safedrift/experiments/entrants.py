@@ -28,6 +28,7 @@ from typing import Any
 
 from safedrift import _check
 from safedrift._check import FloatArray
+from safedrift.experiments.playing import World
 from safedrift.experiments.reference_points import ORACLES
 from safedrift.experiments.simulation import check_learner_type, check_sizes
 from safedrift.learners import LEARNERS, Learner, make, options
@@ -81,31 +82,34 @@ class Entrant:
 
     def build(self, world: DriftingWorld, gamma: float, noisy: bool) -> Learner:
         """Return the learner for a world whose smallest Slater gap is `gamma`."""
-        learner: Learner
+        if self.oracle:
+            learner: Learner = ORACLES[str(self.source)](world)
+            check_sizes(world, learner)
+            return learner
+        try:
+            return self.build_untold(world, noisy)
+        except TypeError:
+            named = isinstance(self.source, str) and self.source in LEARNERS
+            known = options(str(self.source)) if named else {}
+            told = {key: tell(world, gamma) for key, tell in TOLD.items()
+                    if key in known and key not in self.options}  # fmt: skip
+            if not told:
+                raise
+        return self.build_untold(world, noisy, **told)
+
+    def build_untold(self, world: World, noisy: bool, **told: Any) -> Learner:
+        """Return the learner for a problem of which it knows what its options and `told` say."""
+        given = {**self.options, **told}
         if isinstance(self.source, str) and self.source in LEARNERS:
-            learner = self._named(self.source, world, gamma, noisy)
-        elif isinstance(self.source, str) and self.source in ORACLES:
-            learner = ORACLES[self.source](world)
+            if "noisy" in options(self.source):
+                given = {"noisy": noisy} | given
+            learner: Learner = make(self.source, world, **given)
         else:
             made = _callable_in(self.source) if isinstance(self.source, str) else self.source
-            learner = made(world, **self.options)
+            learner = made(world, **given)
         check_learner_type(learner)
         check_sizes(world, learner)
         return learner
-
-    def _named(self, name: str, world: DriftingWorld, gamma: float, noisy: bool) -> Learner:
-        """A named learner; it is told what it does not play without."""
-        known, given = options(name), self.options
-        if "noisy" in known:
-            given = {"noisy": noisy} | given
-        try:
-            return make(name, world, **given)
-        except TypeError:
-            told = {key: tell(world, gamma) for key, tell in TOLD.items()
-                    if key in known and key not in given}  # fmt: skip
-            if not told:
-                raise
-        return make(name, world, **given, **told)
 
 
 # ---------------------------------------------------------------- what is told

@@ -18,7 +18,7 @@ from safedrift.adapters.gymnasium_worlds import EnvironmentStepper, GymnasiumWor
 from safedrift.experiments.streams import seeds
 from safedrift.kernels.linear.box_maps import BoxArrays
 from safedrift.kernels.records import ChunkInput, ChunkOutput, Log, make_chunk_output
-from safedrift.learners import FastPath, Learner, Trajectory
+from safedrift.learners import PROPDPPO, FastPath, Learner, Trajectory
 from safedrift.models import DriftingWorld, LinearKernelCMDP
 from safedrift.models.stepping import Stepper, split_uniforms, stepper_for, uniforms_per_episode
 
@@ -172,8 +172,8 @@ def play_chunks(
     stepper, arrays = _entrance(world, noisy, children["world"])
     fast = not slow and isinstance(learner, FastPath) and learner.plays(arrays)
     on_box = isinstance(arrays, BoxArrays)
-    if on_box and make_log is not None:  # which has no room for points of a box
-        fast = False
+    if make_log is not None and (on_box or not isinstance(learner, PROPDPPO)):
+        fast = False  # a log has no room for points of a box, and other fast paths keep none
     alone = episodes if watched is None else watched  # episodes whose policies Python looks at
     draws = uniforms_per_episode(H, K, stepper.next_draws)
     action_stream.bit_generator.advance(first * H)  # type: ignore[attr-defined]

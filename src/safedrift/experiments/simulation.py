@@ -332,6 +332,9 @@ def _manifest(
 
 def check_learner_type(learner: object) -> None:
     """Refuse what does not have the methods of a learner, naming the first that is missing."""
+    if isinstance(learner, str):
+        wanted = "a learner, as safedrift.learners.make(name, world) returns it"
+        raise TypeError(f"learner must be {wanted}; got {learner!r}")
     needed = (
         "name",
         "sizes",

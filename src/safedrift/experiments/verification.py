@@ -139,15 +139,20 @@ def _players(
     if stored.environment is not None:
         _check.fail("the run", "of a world with a model", "one of an environment")
     made = world_of(run) if world is None else world
-    if learner is not None:
-        return made, learner
+    return made, learner or named_learner(manifest, run, made) or learner_of(run, made)
+
+
+def named_learner(manifest: FolderManifest, run: Run, world: DriftingWorld) -> Learner | None:
+    """Return the learner that the command was asked for by name; None where it was PROPD-PPO.
+
+    Named learners only: nothing that a folder says may run the code of a file.
+    """
     source = manifest.request.get("learner")
-    # Named learners only: nothing that a folder says may run the code of a file.
     named = isinstance(source, str) and source.partition(":")[0] in LEARNERS
-    if named and source != PROPDPPO.name:
-        (entrant,) = entrants([source])
-        return made, entrant.build(made, float(run.truth.gamma.min()), stored.noisy)
-    return made, learner_of(run, made)
+    if not named or source == PROPDPPO.name:
+        return None
+    (entrant,) = entrants([source])
+    return entrant.build(world, float(run.truth.gamma.min()), run.manifest.noisy)
 
 
 def _replay(

@@ -96,7 +96,19 @@ def load(learner: L, file: str | os.PathLike[str]) -> L:
 
 
 def header(file: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return what a file says of the learner in it: name, sizes, settings, episode, version."""
+    """Return what a file says of the learner in it: name, sizes, settings, episode, version.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import safedrift as sd
+    >>> from safedrift.learners.files import header
+    >>> learner = sd.learners.make("uniform", sd.ProblemSpec(H=2, S=3, A=2))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     found = header(sd.save_learner(learner, f"{folder}/uniform.npz"))
+    >>> found["learner"], found["sizes"]["S"], found["episode"]
+    ('uniform', 3, 0)
+    """
     found, _ = read_arrays(file, _WANTED)
     _check_format(found, file)
     return found

@@ -129,6 +129,16 @@ def over_restart_lengths(
         χ: what one unit of missing utility costs, in units of reward.
     rounds
         Number of blocks that EXP3.P is set up for, by default M/N.
+
+    Examples
+    --------
+    >>> import safedrift as sd
+    >>> from safedrift.learners.restart_bandit import over_restart_lengths
+    >>> def forgetful(problem, L):
+    ...     return sd.learners.make("opt-dual", problem, forgetting="periodic", window=L)
+    >>> world = sd.problems.make("stationary", episodes=1000)
+    >>> over_restart_lengths(world, forgetful).settings()["lengths"]
+    [1, 2, 4, 8, 16, 32]
     """
     setup = tabular_setup(world)
     M = setup.sizes.M

@@ -87,6 +87,8 @@ value="{_first_frame(frames)}" aria-label="episode"><output id="episode" for="fr
 {ranking_section(comparison)}
 {"".join(plot_section(10 + i, plot) for i, plot in enumerate(compared))}
 <h2 class="apart">Go on</h2>
+<p class="quiet">After <code>make demo</code>, <code>. .venv/bin/activate</code> lets the shell find
+the command.</p>
 <ul class="commands">{commands}</ul>"""
     return page_html("safedrift: a demonstration", body, asset("demo.css"), asset("demo.js"))
 
@@ -95,7 +97,8 @@ _COMMANDS = (
     ("safedrift run maze --learner adaptive-planner", "one run, with a page of its own"),
     ("safedrift certify runs/...", "the paper's lemmas, checked on a run of PROPD-PPO"),
     ("safedrift compare energy ward --learners propd-ppo adaptive-planner", "in other worlds"),
-    ("safedrift problems", "the worlds; safedrift learners: who can play"),
+    ("safedrift problems", "the worlds"),
+    ("safedrift learners", "who can play"),
 )
 
 

@@ -139,7 +139,8 @@ def read_folder_manifest(folder: str | os.PathLike[str]) -> FolderManifest:
         if (path.parent / REPLACEMENT / MANIFEST).is_file():
             being = "one whose run was being replaced; 'safedrift run ... --resume' goes on"
             _check.fail(str(folder), "the folder of a run", being)
-        _check.fail(str(folder), f"the folder of a run, with {MANIFEST}", "one without it")
+        got = "one without it" if path.parent.is_dir() else "no folder of that name"
+        _check.fail(str(folder), f"the folder of a run, with {MANIFEST}", got)
     if path.stat().st_size > LARGEST_MANIFEST:
         _check.fail(str(path), _WANTED, "a file that is too long")
     data = path.read_bytes()

@@ -67,7 +67,10 @@ def build(
     if knowledge is None and gamma is not None:
         _check.fail("gamma", "None with knowledge=None", gamma)
     if knowledge is not None and gamma is None:
-        raise TypeError("gamma must be given: propd-ppo knows the Slater gap; got None")
+        raise TypeError(
+            "gamma must be given: propd-ppo knows the Slater gap (with knowledge=None it is told "
+            "nothing); got None"
+        )
     kept = None if forgetting is None else named_forgetting(forgetting, window, world.M)
     steps: dict[str, Any] = {} if alpha is None else {"alpha": alpha}
     steps |= {} if eta is None else {"eta": eta}
