@@ -28,7 +28,8 @@ MULTIPROCESSORS = 132
 LAYOUTS = {  # that are tried: a lane for each state, then lanes for pairs
     (5, 3, 5): (
         Layout(5, 6, ALL, 6), Layout(5, 18, ALL, 6), Layout(5, 54, ALL, 6),
-        Layout(5, 12, MOST, 6), Layout(5, 24, MOST, 6), Layout(5, 36, MOST, 6), Layout(5, 72, MOST, 6),
+        Layout(5, 12, MOST, 6), Layout(5, 24, MOST, 6), Layout(5, 36, MOST, 6),
+        Layout(5, 72, MOST, 6),
         Layout(5, 24, HOT, 6), Layout(5, 36, HOT, 6), Layout(5, 48, HOT, 6), Layout(16, 8, ALL),
     ),
     (20, 5, 10): (Layout(64, 1, HOT), Layout(96, 1, HOT), Layout(128, 1, HOT)),

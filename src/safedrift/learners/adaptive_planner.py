@@ -10,8 +10,8 @@
     the bonuses shrink where exploring costs too much of what is at stake
 
 `kernels.tabular.filters` has the filters and alarms, `kernels.tabular.factors` what pairs have in
-common, `kernels.tabular.filtered_model` the model and
-its bonuses, `kernels.tabular.exploration` what these may cost, `kernels.tabular.reserve` the thresholds, `kernels.tabular.planner` the loop;
+common, `kernels.tabular.filtered_model` the model and its bonuses, `kernels.tabular.exploration`
+what these may cost, `kernels.tabular.reserve` the thresholds, `kernels.tabular.planner` the loop;
 docs/adaptive.md explains them, where every constant comes from, and what each part is worth.
 Constants were chosen on the calibration family of `safedrift.experiments.evaluation`, but for two
 bonuses in which named worlds had a part. No theorem covers the whole.

@@ -5,9 +5,9 @@ share of what is at stake, by the last multipliers and without bonuses:
 
     x = (best - plan)/(best - uniform) of V_r + Σ μ V_g, at most 1,
 
-where a pair of which nothing is known earns what the average observation did. In small worlds x adds
-up to some episodes; where there are more pairs than ever pay to be known, exploration would never
-end. So over n episodes it may cost
+where a pair of which nothing is known earns what the average observation did. In small worlds x
+adds up to some episodes; where there are more pairs than ever pay to be known, exploration would
+never end. So over n episodes it may cost
 
     `rate` n + `ROUNDS` known pairs/H,
 
