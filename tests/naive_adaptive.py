@@ -757,7 +757,7 @@ def cost_of_exploration(filters, model, policy, mu, initial):
 
 def boldness_of(costs, rate, known, H):
     """The share of the bonuses that is left after episodes with these costs."""
-    allowed = rate * len(costs) + 2 * known / H
+    allowed = 100 + 2 * known / H + rate * len(costs)
     return float(np.clip(4 * (1 - sum(costs) / allowed), 0.2, 1.0))
 
 

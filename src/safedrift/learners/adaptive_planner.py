@@ -391,9 +391,9 @@ def build(
         c_r, c_g, c_h and c_l of `kernels.tabular.filtered_model`: bonuses of the reward grow with
         the logarithm of the time in which a pair was not visited.
     exploration
-        Share of what is at stake that exploration may cost in the long run, besides two visits to
-        every known pair; where it costs more, bonuses of the reward shrink
-        (`kernels.tabular.exploration`).
+        Share of what is at stake that exploration may cost in the long run, besides a hundred
+        episodes and two visits to every known pair; where it costs more, bonuses of the reward
+        shrink (`kernels.tabular.exploration`).
 
     Examples
     --------

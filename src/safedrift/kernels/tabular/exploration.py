@@ -9,9 +9,9 @@ where a pair of which nothing is known earns what the average observation did. I
 adds up to some episodes; where there are more pairs than ever pay to be known, exploration would
 never end. So over n episodes it may cost
 
-    `rate` n + `ROUNDS` known pairs/H,
+    `FREE` + `ROUNDS` known pairs/H + `rate` n,
 
-that is, a share, and as many episodes as it takes to visit every known pair twice. When
+that is, some episodes, as many as it takes to visit every known pair twice, and a share. When
 three quarters of that are spent, bonuses of the reward shrink in proportion to what is left, to
 `LEAST` at least, so that no wrong belief is kept for ever.
 """
@@ -24,7 +24,7 @@ import numpy as np
 
 from safedrift.kernels.types import FloatArray, jit_inline, jit_part
 
-ROUNDS = 2.0  # visits to every known pair that are free
+FREE, ROUNDS = 100.0, 2.0  # episodes, and visits to every known pair
 EASE = 0.25  # share of what may be spent within which bonuses shrink
 LEAST = 0.2  # of the bonuses
 BEST, OWN, UNIFORM = 2, 3, 4  # rows of `Model.worth`
@@ -50,7 +50,7 @@ def spend(exploration, rate, episodes, rounds):
     `rounds` is how many episodes it takes to visit every known pair once.
     """
     exploration.spent[0] += exploration.cost[0]
-    allowed = rate * episodes + ROUNDS * rounds
+    allowed = FREE + ROUNDS * rounds + rate * episodes
     left = (allowed - exploration.spent[0]) / (EASE * allowed)
     exploration.share[0] = min(max(left, LEAST), 1.0)
 
