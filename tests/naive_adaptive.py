@@ -755,10 +755,10 @@ def cost_of_exploration(filters, model, policy, mu, initial):
     return min(max(initial @ (best - own), 0.0) / max(stake, 1e-9), 1.0)
 
 
-def boldness_of(costs, rate, known, H):
-    """The share of the bonuses that is left after episodes with these costs."""
-    allowed = 100 + 2 * known / H + rate * len(costs)
-    return float(np.clip(4 * (1 - sum(costs) / allowed), 0.2, 1.0))
+def boldness_of(spent, episodes, rate, known, H):
+    """The share of the bonuses that is left when episodes have cost so much."""
+    allowed = 100 + 2 * known / H + rate * episodes
+    return float(np.clip(4 * (1 - spent / allowed), 0.2, 1.0))
 
 
 def gain_of(P, reward, policy, before, initial):
