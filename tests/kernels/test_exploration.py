@@ -13,8 +13,9 @@ def spent(exploration, rate, episodes, rounds):
 
 
 @pytest.mark.parametrize(
-    ("before", "share"), [(0.0, 1.0), (97.5, 1.0), (113.75, 0.5), (123.5, 0.2), (130.0, 0.2), (500.0, 0.2)]
-)  # fmt: skip
+    ("before", "share"),
+    [(0.0, 1.0), (97.5, 1.0), (113.75, 0.5), (123.5, 0.2), (130.0, 0.2), (500.0, 0.2)],
+)
 def test_bonuses_shrink_with_the_last_quarter_down_to_a_fifth(before, share):
     """100 episodes, 2 rounds of 10, and 0.01 of 1,000: 130 in all."""
     exploration = Exploration(np.ones(1), np.zeros(1), np.full(1, before))
