@@ -363,7 +363,11 @@ def drifting(M, seed, K=1, **options):
 
 @pytest.mark.parametrize(
     ("K", "per_step"),
-    [(1, True), (1, False), (2, True), pytest.param(2, False, marks=pytest.mark.slow)],
+    [
+        (1, False),
+        (2, True),
+        *(pytest.param(*x, marks=pytest.mark.slow) for x in ((1, True), (2, False))),
+    ],
 )
 def test_exact_signals(K, per_step):
     world = drifting(220, 1 + K, K, per_step=per_step)
@@ -456,6 +460,7 @@ def test_rare_pairs_are_doubted_as_much_as_the_faster_filter_doubts_them():
     assert slow.alarms[0].sum() > 0
 
 
+@pytest.mark.slow
 def test_limits_that_only_long_runs_reach():
     """Sure moves: α falls to its least value; the mean of all observations forgets old ones."""
     H, S = 10, 3
