@@ -532,7 +532,7 @@ def model_of(filters, chosen, support, values, mu, optimism, bonuses, boldness):
     ----------
     chosen : (k, l, share) of the experts that are averaged, quantity by quantity
     values : (1+K, H, S) V_r + Σ μ V_g, then V_g, of the last plan
-    bonuses : reward, utility, growth, range, unknown_utility
+    bonuses : reward, utility, range, unknown_utility
     boldness : by which bonuses of the reward are multiplied
 
     Returns
@@ -633,14 +633,14 @@ def write_pair(filters, chosen, bonuses, boldness, mu, optimism, pair, n, varian
         means[:, h, s, a] = [1.0] + [bonuses.unknown_utility] * (filters.C - 1)
     few = max(n, 0.25)
     move, reward = (filters.omega[chosen[quantity][0][1]] for quantity in (0, 1))
-    growth = 1 + bonuses.growth * np.log(1 + rounds_since(filters, reward, pair))
+    growth = 1 + np.log(1 + rounds_since(filters, reward, pair))
     spread = u[0] + (np.asarray(mu) ** 2 * u[1:]).sum() + variance[0] / few
     bonus = bonuses.reward * np.sqrt(spread * growth)
-    growth = 1 + np.log(1 + rounds_since(filters, move, pair))
+    hope = optimism * np.sqrt((u[1:] + variance[1:] / few) * growth)
     visits = visits_of(filters, move, pair)
+    growth = 1 + np.log(1 + rounds_since(filters, move, pair))
     bonus += bonuses.range * growth * (filters.H - h - 1) / max(visits, 1) ** 2
     signals[0, h, s, a] = means[0, h, s, a] + boldness * bonus
-    hope = optimism * np.sqrt(u[1:] + variance[1:] / few)
     signals[1:, h, s, a] = np.clip(means[1:, h, s, a] + hope, 0, 1)
 
 

@@ -11,7 +11,8 @@
 
 `kernels.tabular.filters` has the filters and alarms, `kernels.tabular.factors` what pairs have in
 common, `kernels.tabular.filtered_model` the model and its bonuses, `kernels.tabular.exploration`
-what these may cost, `kernels.tabular.reserve` the thresholds, `kernels.tabular.planner` the loop;
+what these may cost, `kernels.tabular.reserve` the thresholds, `kernels.tabular.plans` the plans,
+`kernels.tabular.planner` the loop;
 docs/adaptive.md explains them, where every constant comes from, and what each part is worth.
 Constants were chosen on the calibration family of `safedrift.experiments.evaluation`, but for two
 bonuses in which named worlds had a part. No theorem covers the whole.
@@ -30,7 +31,7 @@ from safedrift._check import FloatArray
 from safedrift.kernels import exact
 from safedrift.kernels.planning import columns
 from safedrift.kernels.records import ChunkInput, ChunkOutput, make_episode_buffer
-from safedrift.kernels.tabular import events, planner
+from safedrift.kernels.tabular import events, planner, plans
 from safedrift.kernels.tabular.exploration import make_exploration
 from safedrift.kernels.tabular.factors import make_factors, with_room_of
 from safedrift.kernels.tabular.filtered_model import CHOSEN, Bonuses, Knowledge, Model, Plan
@@ -41,7 +42,7 @@ from safedrift.kernels.tabular.filters import (
     make_several_experts,
     with_room,
 )
-from safedrift.kernels.tabular.planner import Clock, Memory, Settings, Work
+from safedrift.kernels.tabular.plans import Clock, Memory, Settings, Work
 from safedrift.kernels.tabular.reserve import make_returns
 from safedrift.kernels.types import TableArrays, WeightPath
 from safedrift.learners.checked import CheckedLearner, Setup, tabular_setup
@@ -268,7 +269,6 @@ def _settings(setup: Setup, options: dict[str, Any]) -> Settings:
         Bonuses(
             reward=options["reward_bonus"],
             utility=options["utility_bonus"] * (1 - 2 * caution),
-            growth=options["bonus_growth"],
             range=options["range_bonus"],
             unknown_utility=1.0 - caution,
         ),
@@ -320,7 +320,7 @@ def _make_memory(H: int, S: int, A: int, K: int, numbers: Settings) -> Memory:
         next_plan=np.ones(1, np.int64),
         last_plan=np.zeros(1, np.int64),
         wait=np.ones(1),
-        credit=np.full(1, planner.CREDIT),
+        credit=np.full(1, plans.CREDIT),
         alarms=np.zeros((1 + C, max(kP, kS)), np.int64),
     )
     noticed = events.make_events(EVENTS, 1 + C)
@@ -367,10 +367,9 @@ def build(
     false_alarm_rate: float = 1e-5,
     replan_every: int = 25,
     gain_per_plan: float = 0.002,
-    reward_bonus: float = 0.5,
-    utility_bonus: float = 0.15,
+    reward_bonus: float = 0.35,
+    utility_bonus: float = 0.05,
     range_bonus: float = 0.15,
-    bonus_growth: float = 0.2,
     exploration: float = 0.01,
     seed: int | np.random.SeedSequence = 0,
 ) -> CheckedLearner:
@@ -387,9 +386,9 @@ def build(
         Episodes between two plans at most.
     gain_per_plan
         Value per step that a plan should bring; plans are made more often where they bring more.
-    reward_bonus, utility_bonus, range_bonus, bonus_growth
-        c_r, c_g, c_h and c_l of `kernels.tabular.filtered_model`: bonuses of the reward grow with
-        the logarithm of the time in which a pair was not visited.
+    reward_bonus, utility_bonus, range_bonus
+        c_r, c_g and c_h of `kernels.tabular.filtered_model`: bonuses that grow with the logarithm
+        of the time in which a pair was not visited.
     exploration
         Share of what is at stake that exploration may cost in the long run, besides a hundred
         episodes and two visits to every known pair; where it costs more, bonuses of the reward
@@ -412,7 +411,6 @@ def build(
         "reward_bonus": _check.within("reward_bonus", reward_bonus, 0.0),
         "utility_bonus": _check.within("utility_bonus", utility_bonus, 0.0),
         "range_bonus": _check.within("range_bonus", range_bonus, 0.0),
-        "bonus_growth": _check.within("bonus_growth", bonus_growth, 0.0),
         "exploration": _check.within("exploration", exploration, 0.0),
     }
     return CheckedLearner(AdaptivePlanner(setup, options), seed)

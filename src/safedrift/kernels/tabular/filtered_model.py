@@ -4,11 +4,11 @@ Transitions, reward and utilities are averages of the heaviest experts of each q
 step h are those that can be reached in the model; a pair of which nothing is known stays where it
 is and pays 1 (its utility: 1 - caution). Known pairs get bonuses. With n effective observations, N
 visits, the last of them Δ rounds ago (a round is as long as it takes to visit every known pair
-once), u the variance of a mean, V_r and V_g values of the last plan and μ its multipliers:
+once), u the variance of a mean, V_r and V_g values of the last plan, μ its multipliers, and
+L = 1 + log(1 + Δ):
 
-    r̃ = r̂ + c_r √((u_r + Σ μ² u_g + Var(V_r + Σ μ V_g)/n)(1 + c_l log(1 + Δ)))
-           + c_h (1 + log(1 + Δ))(H - h - 1)/N²
-    g̃ = min(1, ĝ + c_g √(u_g + Var(V_g)/n))
+    r̃ = r̂ + c_r √(L (u_r + Σ μ² u_g + Var(V_r + Σ μ V_g)/n)) + c_h L (H - h - 1)/N²
+    g̃ = min(1, ĝ + c_g √(L (u_g + Var(V_g)/n)))
 
 Where common factors (`kernels.tabular.factors`) predict well, they are averaged with the filters,
 with shares that are inverse to the variances in the pair, times the trust in factors (at most
@@ -16,10 +16,10 @@ with shares that are inverse to the variances in the pair, times the trust in fa
 common with it.
 
 Variances of values are taken under P̂ mixed with half an observation of the average over the known
-actions of the same state: what was seen twice need not be certain. Bonuses of the reward grow while
-nobody visits, so that no wrong belief stays for ever; a useless trial follows the one before after
-a time that is exponential in N, so that there are logarithmically many. Where exploration has cost
-much, bonuses of the reward are multiplied by a share (`kernels.tabular.exploration`).
+actions of the same state: what was seen twice need not be certain. Bonuses grow while nobody
+visits, so that no wrong belief stays for ever; a useless trial follows the one before after a time
+that is exponential in N, so that there are logarithmically many. Where exploration has cost much,
+bonuses of the reward are multiplied by a share (`kernels.tabular.exploration`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,6 @@ class Bonuses(NamedTuple):
 
     reward: float  # c_r
     utility: float  # c_g, where some policy looks safe
-    growth: float  # c_l
     range: float  # c_h
     unknown_utility: float  # of a pair of which nothing is known
 
@@ -108,7 +107,7 @@ class Model(NamedTuple):
     row: FloatArray  # (A+1, 2(1+K) + 1) scratch: two moments of each value, n; their average
     visits: FloatArray  # (A,) scratch: visits of each action that the heaviest expert counts
     factor: FloatArray  # (2, CHOSEN) scratch
-    worth: FloatArray  # (2, 5, N) scratch of `planner.take_policy` and `exploration.cost_of`
+    worth: FloatArray  # (2, 5, N) scratch of `plans.take_policy` and `exploration.cost_of`
     chosen: FloatArray  # (2+K, CHOSEN, 3) k, o and weight of experts, quantity by quantity
 
 
@@ -372,33 +371,30 @@ def write_signals(know, plan, grid, bonuses, share, h, i, s, model):
             spread += plan.mu[k] * plan.mu[k] * model.signals[1 + k, h, i, a]
         if h + 1 < H:
             spread += value_variance(model, a, 0) / least
-        long = log_of(1.0 + rounds_since(know, c, q, H, grid.omega[int(model.chosen[1, 0, 1])]))
-        bonus = bonuses.reward * np.sqrt(spread * (1.0 + bonuses.growth * long))
+        growth = growth_since(know, c, q, H, grid.omega[int(model.chosen[1, 0, 1])])
+        bonus = bonuses.reward * np.sqrt(growth * spread)
         if h + 1 < H:
             visits = max(model.visits[a], 1.0)
-            long = log_of(1.0 + rounds_since(know, c, q, H, grid.omega[int(model.chosen[0, 0, 1])]))
-            bonus += bonuses.range * (1.0 + long) * (H - h - 1) / (visits * visits)
+            moves = growth_since(know, c, q, H, grid.omega[int(model.chosen[0, 0, 1])])
+            bonus += bonuses.range * moves * (H - h - 1) / (visits * visits)
         model.signals[0, h, i, a] = model.means[0, h, i, a] + share * bonus
         for g in range(1, C):
             spread = model.signals[g, h, i, a]
             if h + 1 < H:
                 spread += value_variance(model, a, g) / least
-            utility = model.means[g, h, i, a] + plan.optimism[0] * np.sqrt(spread)
+            utility = model.means[g, h, i, a] + plan.optimism[0] * np.sqrt(growth * spread)
             model.signals[g, h, i, a] = max(min(utility, 1.0), 0.0)
 
 
 @jit_inline
-def rounds_since(know, c, q, H, omega):
-    """Rounds since the last visit to cell c or q that counts for this strength of pooling.
-
-    A round is as long as it takes to visit every known pair once.
-    """
+def growth_since(know, c, q, H, omega):
+    """L of cells c and q, whose last visit is one that counts for this strength of pooling."""
     last, known = 0, know.own.used[0]
     if c >= 0 and omega < np.inf:
         last = know.own.last[c]
     elif q >= 0 and omega > 0.0:
         last, known = know.pooled.last[q], know.pooled.used[0]
-    return float(know.episode[0] - last) * H / max(known, 1)
+    return 1.0 + log_of(1.0 + float(know.episode[0] - last) * H / max(known, 1))
 
 
 @jit_inline
