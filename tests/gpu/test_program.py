@@ -196,7 +196,13 @@ def test_learners_that_cannot_be_played_are_named(build, reason):
 
 @needs_compiler
 @pytest.mark.parametrize(
-    "layout", [ONE_LANE, Layout(1, 1, NOTHING, 4), Layout(1, 1, HOT, 3), Layout(1, 1, MOST, 3)]
+    "layout",
+    [
+        ONE_LANE,
+        pytest.param(Layout(1, 1, NOTHING, 4), marks=pytest.mark.slow),
+        pytest.param(Layout(1, 1, HOT, 3), marks=pytest.mark.slow),
+        Layout(1, 1, MOST, 3),
+    ],
 )
 def test_python_knows_the_size_of_a_state(host, layout):
     for shape in (

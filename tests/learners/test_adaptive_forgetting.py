@@ -118,10 +118,8 @@ def test_a_change_is_noticed_within_a_few_episodes():
 @pytest.mark.parametrize(
     "name",
     [
-        "opt-cmdp",
         "propd-ppo told nothing",
-        *(pytest.param(x, marks=pytest.mark.slow) for x in WINDOWED if x != "opt-cmdp"),
-        pytest.param("propd-ppo", marks=pytest.mark.slow),
+        *(pytest.param(x, marks=pytest.mark.slow) for x in (*WINDOWED, "propd-ppo")),
     ],
 )
 def test_fast_path_and_loop_give_the_same_numbers(name):
@@ -149,7 +147,7 @@ def test_contract(name):
 
 def test_by_name_without_m_and_in_bounded_memory():
     assert named_forgetting("adaptive", None, None) == Adaptive()
-    learner = sd.learners.make("opt-cmdp", SPEC, forgetting="adaptive", replan_every=100)
+    learner = sd.learners.make("pid-lagrangian", SPEC, forgetting="adaptive")
     rng = np.random.default_rng(0)
     sizes = []
     for m in range(1200):

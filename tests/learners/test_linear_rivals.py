@@ -99,18 +99,18 @@ def policies(world, learner, seed=3, slow=False):
 
 
 def test_window_of_all_episodes_and_discount_one_are_the_stationary_algorithm():
-    world = linear_world(M=300, S=3, K=2, drift="linear")
+    world = linear_world(M=100, S=3, K=2, drift="linear")
     stationary = policies(
         world, sd.learners.make("softmax-lsvi", world, forgetting="never", **LIVELY)
     )
     for restart in (False, True):
         learner = sd.learners.make(
-            "softmax-lsvi", world, window=300, restart_multipliers=restart, **LIVELY
+            "softmax-lsvi", world, window=100, restart_multipliers=restart, **LIVELY
         )
         np.testing.assert_array_equal(policies(world, learner), stationary)
     learner = sd.learners.make("discounted-lsvi", world, discount=1.0, **LIVELY)
     np.testing.assert_array_equal(policies(world, learner), stationary)
-    short = sd.learners.make("softmax-lsvi", world, window=299, **LIVELY)
+    short = sd.learners.make("softmax-lsvi", world, window=99, **LIVELY)
     assert not np.array_equal(policies(world, short), stationary)
 
 
