@@ -23,7 +23,7 @@ def bonuses_of(options):
     """The numbers of the model, from the options of `build`."""
     caution = options["caution"]
     return Record(
-        reward=options["reward_bonus"], utility=options["utility_bonus"] * (1 - 2 * caution),
+        reward=options["reward_bonus"], utility=options["utility_bonus"] - 0.2 * caution,
         range=options["range_bonus"], unknown_utility=1 - caution,
     )  # fmt: skip
 

@@ -72,6 +72,9 @@ POOLING = (0.0, 10.0, np.inf)
 MOST_RESERVE = 0.6
 """Share of the slack that plans keep at caution 1; with all of it, no plan is found to be safe."""
 
+UTILITY_DOUBT = 0.2
+"""By how much caution 1 lowers the bonus of utilities, in standard deviations."""
+
 EVENTS = 256
 """Events that are kept."""
 
@@ -268,7 +271,7 @@ def _settings(setup: Setup, options: dict[str, Any]) -> Settings:
         np.log([2 * pairs / options["false_alarm_rate"] for pairs in compared]),
         Bonuses(
             reward=options["reward_bonus"],
-            utility=options["utility_bonus"] * (1 - 2 * caution),
+            utility=options["utility_bonus"] - UTILITY_DOUBT * caution,
             range=options["range_bonus"],
             unknown_utility=1.0 - caution,
         ),
