@@ -1,15 +1,14 @@
 """Hypothesis profile, small random worlds, each kernel compiled once, an audit of every run."""
 
 import gc
-from contextlib import nullcontext
 from functools import wraps
-from threading import local
 
 import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from numba.core.caching import NullCache
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
 
 import safedrift as sd
@@ -114,23 +113,20 @@ def kernels_compiled_once(pytestconfig, tmp_path_factory):
 
 
 def one_at_a_time(compile_kernel, folder):
-    """`Dispatcher.compile`, but of an entry point that another process compiles, its result."""
-    outermost = local()
+    """`Dispatcher.compile`, but of a kernel that another process compiles and keeps, its result.
+
+    Kernels wait for what they call, never the other way round, so nobody waits for ever.
+    """
 
     @wraps(compile_kernel)
     def compile_or_wait(dispatcher, signature):
-        if hasattr(outermost, "kernel"):  # what it calls is compiled while its lock is held
+        if isinstance(dispatcher._cache, NullCache):
             return compile_kernel(dispatcher, signature)
-        outermost.kernel = function = dispatcher.py_func
-        kept = not isinstance(dispatcher._cache, NullCache)
+        function = dispatcher.py_func
         name = f"{function.__module__}.{function.__qualname__}"
-        try:
-            with open(folder / name, "w") if kept else nullcontext() as lock:
-                if kept:
-                    flock(lock, LOCK_EX)
-                return compile_kernel(dispatcher, signature)
-        finally:
-            del outermost.kernel
+        with global_compiler_lock, open(folder / name, "w") as lock:  # threads: Numba's lock first
+            flock(lock, LOCK_EX)
+            return compile_kernel(dispatcher, signature)
 
     return compile_or_wait
 

@@ -23,6 +23,7 @@ from safedrift.kernels.types import (
     jit,
     jit_inline,
     jit_part,
+    jit_shared,
     jit_source_inline,
 )
 
@@ -402,8 +403,8 @@ def surround(world, p, r, g, mu, safe, scratch):
     return tried, sweeps
 
 
-@jit_part
-def intersect_lines(world, p, r, g, b, near, paired, gap, scratch):
+@jit_shared
+def intersect_lines(world, p, r, g, b, near, paired, scratch):
     """Minimise the dual D(μ) = max_π V_r + μ (V_g - b) by intersecting lines.
 
     A deterministic policy is a line in μ. `left` is unsafe (V_g < b), `right` is safe. They meet
@@ -414,31 +415,29 @@ def intersect_lines(world, p, r, g, b, near, paired, gap, scratch):
     ----------
     near : multiplier of a similar world, or 0
     paired : bool, `scratch` holds the pair of that world
-    gap : bool, the Slater gap is wanted even where it is not needed
     scratch : on return `left` and `right` are the pair to be mixed
 
     Returns
     -------
-    status, μ, share of `right`, value, utility, dual value, Slater gap (or NaN), iterations
+    status, μ, share of `right`, value, utility, dual value, Slater gap, iterations
     """
     H = r.shape[0]
     safe = b - 1e-12 * H
     left, right, lines = scratch.left, scratch.right, scratch.lines
-    gamma, tried, iteration = np.nan, np.nan, 0
+    tried, iteration = np.nan, 0
     set_range(g, scratch.range)
     forget_lines(scratch)
     if near > 0.0 and paired:
         keep_pair(world, p, r, g, safe, scratch)
     known = lines[0, 1] < safe <= lines[1, 1]
-    if gap or not known:
-        most = largest_value(world, p, g, scratch.V)
-        if most < safe:
-            set_rise(np.nan, scratch)
-            r_most, most = best_policy(world, p, r, g, 0.0, 1.0, scratch)
-            copy_policy(scratch.new, right)
-            copy_policy(scratch.new, left)
-            return INFEASIBLE, np.inf, 1.0, r_most, most, np.nan, most - b, 0.0
-        gamma = max(most - b, 0.0)
+    most = largest_value(world, p, g, scratch.V)
+    if most < safe:
+        set_rise(np.nan, scratch)
+        r_most, most = best_policy(world, p, r, g, 0.0, 1.0, scratch)
+        copy_policy(scratch.new, right)
+        copy_policy(scratch.new, left)
+        return INFEASIBLE, np.inf, 1.0, r_most, most, np.nan, most - b, 0.0
+    gamma = max(most - b, 0.0)
     if near > 0.0 and not known:
         tried, iteration = surround(world, p, r, g, near, safe, scratch)
     if not lines[0, 1] < safe:
@@ -553,7 +552,7 @@ def solve_episodes(world, rewards, episodes, start, numbers, changes, policies, 
         mix_signal(rewards, world.reward_path, m, 0, scratch.r)
         mix_signal(world.utilities, world.utility_path, m, 0, scratch.g)
         found = intersect_lines(
-            world, p, scratch.r, scratch.g, world.thresholds[m, 0], near, i > 0, True, scratch
+            world, p, scratch.r, scratch.g, world.thresholds[m, 0], near, i > 0, scratch
         )
         near = found[1] if found[0] == OPTIMAL else 0.0
         occupancy(world, p, A, left, scratch.reach_left)

@@ -40,6 +40,11 @@ def jit_part(function: F) -> F:
     return _compile(function, **_UNWRAPPED)
 
 
+def jit_shared(function: F) -> F:
+    """Compile a large part of several entry points: kept on disk, where the others find it."""
+    return _compile(function, cache=True, **_UNWRAPPED)
+
+
 def jit_inline(function: F) -> F:
     """Compile a part into its caller: passing many arrays would cost more than its work."""
     return _compile(function, forceinline=True, **_UNWRAPPED)

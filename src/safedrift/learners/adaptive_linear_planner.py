@@ -31,6 +31,7 @@ from safedrift.kernels.linear import adaptive as kernel
 from safedrift.kernels.linear.adaptive_memory import Clock, Memory, Plan, Settings, Trace, Work
 from safedrift.kernels.linear.experts import CHOSEN, FLOOR, SPREAD, Experts, make_experts
 from safedrift.kernels.linear.filters import Filters
+from safedrift.kernels.linear.plans import prepare
 from safedrift.kernels.planning import columns
 from safedrift.kernels.records import ChunkInput, ChunkOutput, make_episode_buffer
 from safedrift.kernels.types import Features, LinearArrays, TableArrays, WeightPath
@@ -93,9 +94,7 @@ class AdaptiveLinearPlanner:
         if not self.setup.initial_known:
             self._work.initial[:] = self.setup.initial
             self._work.tables.initial[:] = self.setup.initial
-        kernel.begin(
-            self.memory, self.numbers, self._work, self._one, self._several, thresholds.copy()
-        )
+        prepare(self.memory, self.numbers, self._work, self._one, self._several, thresholds)
         return self.memory.plan.policy.copy()
 
     def act(self, h: int, s: int, u: float) -> int:
@@ -104,7 +103,7 @@ class AdaptiveLinearPlanner:
 
     def end(self, thresholds: FloatArray, states: Any, actions: Any, signals: FloatArray) -> None:
         """Charge the experts for their predictions, learn, and answer alarms."""
-        kernel.end(states, actions, signals, self.numbers, self.memory, self._work)
+        kernel.learn(states, actions, signals, self.numbers, self.memory, self._work)
 
     def play(self, arrays: Any, inputs: ChunkInput, out: ChunkOutput) -> dict[str, NDArray[Any]]:
         """Play B episodes."""

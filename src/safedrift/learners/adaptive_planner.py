@@ -116,7 +116,7 @@ class AdaptivePlanner:
         due = bool(planner.due(self.memory, self.numbers))
         if due and not self.setup.initial_known:
             self._make_room(*self._width_and_entries())  # first states may be new
-        while due and not planner.begin(
+        while due and not plans.plan(
             self.memory, self.numbers, self._work, self._one, self._several, thresholds
         ):
             self._make_room(*self._width_and_entries())
@@ -129,7 +129,7 @@ class AdaptivePlanner:
 
     def end(self, thresholds: FloatArray, states: Any, actions: Any, signals: FloatArray) -> None:
         """Learn from a finished episode."""
-        alarm = planner.end(states, actions, signals, self.numbers, self.memory)
+        alarm = planner.learn(states, actions, signals, self.numbers, self.memory)
         self._last = (self._last[0], bool(alarm))
 
     # ------------------------------------------------------------ a chunk of episodes

@@ -97,7 +97,7 @@ def _indices(name: str, given: ArrayLike, H: int, upper: int) -> NDArray[np.int6
             f"shape {array.shape}",
         )
     _check.everywhere(name, array, (array >= 0) & (array < upper), f"in [0, {upper})")
-    return np.ascontiguousarray(array, dtype=np.int64)
+    return np.array(array, np.int64)
 
 
 @runtime_checkable

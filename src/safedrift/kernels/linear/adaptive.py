@@ -108,7 +108,7 @@ def act(shares, u):
 # ---------------------------------------------------------------- learning
 
 
-@jit_part
+@jit
 def learn(states, actions, signals, settings, memory, work):
     """Learn from a finished episode, answer alarms, and decide when to plan next."""
     clock, experts = memory.clock, memory.move_experts
@@ -218,18 +218,6 @@ def answer(filters, experts, kind, settings, clock, quantity):
 
 
 @jit
-def begin(memory, settings, work, one, several, thresholds):
-    """Entry point of `prepare`."""
-    prepare(memory, settings, work, one, several, thresholds)
-
-
-@jit
 def draw(plan, h, s, u):
     """Entry point of `act`."""
     return act(plan.policy[h, s], u)
-
-
-@jit
-def end(states, actions, signals, settings, memory, work):
-    """Entry point of `learn`."""
-    learn(states, actions, signals, settings, memory, work)

@@ -125,7 +125,7 @@ def play(arrays, hyper, memory, squares, schedule, inputs, buffer, out, trace):
         keep(e, at_cap, signals, memory, out, trace)
 
 
-@jit_source_inline
+@jit
 def begin_episode(opens_window, restarts, hyper, features, memory, squares):
     """Forget what is to be forgotten, then the policy of the next episode by value iteration."""
     if opens_window:
@@ -140,7 +140,7 @@ def begin_episode(opens_window, restarts, hyper, features, memory, squares):
     iterate_values(hyper, features, memory, squares)
 
 
-@jit_source_inline
+@jit
 def end_episode(thresholds, states, actions, signals, hyper, features, memory, squares):
     """Dual step, then the episode enters the regressions.
 
@@ -405,18 +405,3 @@ def discount_square(factor, lam, square):
         for j in range(i, square.shape[0]):
             square[i, j] *= factor * factor
         square[i, i] += (1.0 - factor * factor) * lam
-
-
-# ---------------------------------------------------------------- entry points for Python
-
-
-@jit
-def begin(opens_window, restarts, hyper, features, memory, squares):
-    """Entry point of `begin_episode` for an episode at a time."""
-    begin_episode(opens_window, restarts, hyper, features, memory, squares)
-
-
-@jit
-def end(thresholds, states, actions, signals, hyper, features, memory, squares):
-    """Entry point of `end_episode`."""
-    return end_episode(thresholds, states, actions, signals, hyper, features, memory, squares)

@@ -25,7 +25,7 @@ from safedrift.kernels.linear.adaptive_memory import experts_of, filters_of, rea
 from safedrift.kernels.linear.experts import CHOSEN, SPREAD, choose
 from safedrift.kernels.linear.filters import expected, raw, spread
 from safedrift.kernels.planning import columns
-from safedrift.kernels.types import jit_inline, jit_part
+from safedrift.kernels.types import jit, jit_inline, jit_part
 
 MOST_MU = 10.0  # multiplier that bonuses and the next plan start from, at most
 ATTEMPTS, BOLDER = 3, 5.0  # plans with ever larger c_g, where no policy seems safe
@@ -41,7 +41,7 @@ def copy(policy, out):
                 out[h, s, a] = policy[h, s, a]
 
 
-@jit_part
+@jit
 def prepare(memory, settings, work, one, several, thresholds):
     """Plan for the coming episode, if it is time to or a threshold moved."""
     clock, plan = memory.clock, memory.plan

@@ -45,12 +45,12 @@ from safedrift.kernels.tabular.filters import (
     see_signal,
     see_successor,
 )
-from safedrift.kernels.types import jit_inline, jit_part
+from safedrift.kernels.types import jit_inline, jit_part, jit_shared
 
 REFRESH = 64  # episodes
 
 
-@jit_part
+@jit_shared
 def follow(states, actions, signals, filters, hyper, memory):
     """Let the filters learn from an episode that is in the window, and rewrite the window.
 

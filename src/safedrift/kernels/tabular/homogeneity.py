@@ -36,10 +36,10 @@ import numpy as np
 
 from safedrift.kernels.elementary import log_of
 from safedrift.kernels.tabular import window as data
-from safedrift.kernels.types import jit_inline, jit_part
+from safedrift.kernels.types import jit_inline, jit_part, jit_shared
 
 
-@jit_part
+@jit_shared
 def compare(states, actions, signals, test, hyper, memory):
     """Test the pairs of an episode that is in the window, and drop what looks outdated.
 

@@ -121,7 +121,7 @@ def act(plan, h, s, u):
 # ---------------------------------------------------------------- learning
 
 
-@jit_part
+@jit
 def learn(states, actions, signals, settings, memory):
     """Learn from a finished episode; whether a filter that planning uses was found wrong."""
     know, plan, clock = memory.know, memory.plan, memory.clock
@@ -228,12 +228,6 @@ def answer_alarms_of_signals(memory, limit, i, m):
 
 
 @jit
-def begin(memory, settings, work, one, several, thresholds):
-    """Entry point of `plan`."""
-    return plan(memory, settings, work, one, several, thresholds)
-
-
-@jit
 def due(memory, settings):
     """Entry point of `is_due`."""
     return is_due(memory.clock, memory.know.episode[0], settings)
@@ -243,9 +237,3 @@ def due(memory, settings):
 def draw(plan, h, s, u):
     """Entry point of `act`."""
     return act(plan, h, s, u)
-
-
-@jit
-def end(states, actions, signals, settings, memory):
-    """Entry point of `learn`."""
-    return learn(states, actions, signals, settings, memory)

@@ -40,7 +40,7 @@ from safedrift.kernels.tabular.filtered_model import (
 from safedrift.kernels.tabular.filters import Grid
 from safedrift.kernels.tabular.model_states import find_states
 from safedrift.kernels.tabular.reserve import Returns, aim_above, lowered
-from safedrift.kernels.types import FloatArray, IndexArray, TableArrays, jit_inline, jit_part
+from safedrift.kernels.types import FloatArray, IndexArray, TableArrays, jit, jit_inline, jit_part
 
 MOST_MU = 10.0  # multiplier that bonuses and the next plan start from, at most
 STEP, FIRST, MOST = 1.5, 0.05, 3.0  # by which c_g grows while no policy looks safe
@@ -119,7 +119,7 @@ def wait_on(clock, m, H, successors, wrong, settings):
 # ---------------------------------------------------------------- the optimum
 
 
-@jit_part
+@jit
 def plan(memory, settings, work, one, several, thresholds):
     """Take over the constrained optimum of the model; False where there is too little room.
 
@@ -240,9 +240,8 @@ def mix_two(tables, work, one, plan):
         for i in range(N):
             s = plan.reach[h, i] if i < plan.count[h] else np.int32(0)
             left[h, i], right[h, i] = plan.pair[0, h, s], plan.pair[1, h, s]
-    found = exact.intersect_lines(
-        tables, p, r, g, tables.thresholds[0, 0], plan.mu[0], True, True, one
-    )
+    near, b = plan.mu[0], tables.thresholds[0, 0]
+    found = exact.intersect_lines(tables, p, r, g, b, near, near > 0.0, one)
     exact.occupancy(tables, p, A, left, one.reach_left)
     exact.occupancy(tables, p, A, right, one.reach_right)
     exact.mix_policies(

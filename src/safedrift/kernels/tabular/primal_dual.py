@@ -47,7 +47,13 @@ from safedrift.kernels.tabular.adaptive_window import follow, keep_alarms
 from safedrift.kernels.tabular.homogeneity import compare
 from safedrift.kernels.tabular.memory import OBSERVED, OPTIMISTIC
 from safedrift.kernels.tabular.signed_values import estimate
-from safedrift.kernels.types import FloatArray, jit, jit_inline, jit_part, jit_source_inline
+from safedrift.kernels.types import (
+    FloatArray,
+    jit,
+    jit_inline,
+    jit_part,
+    jit_shared,
+)
 
 MIRROR, MIXED, REGULARISED, GREEDY, SOFTMAX = range(5)
 ASCENT, PID, BISECTION = range(3)
@@ -135,7 +141,7 @@ def play(arrays, hyper, rules, memory, carried, schedule, inputs, buffer, out, t
         keep_alarms(e, memory.test, trace.alarm)
 
 
-@jit_source_inline
+@jit
 def begin_episode(
     thresholds, opens_window, drops, discount, restarts, hyper, rules, memory, carried
 ):
@@ -155,13 +161,13 @@ def begin_episode(
         plan(due and rules.dual == BISECTION, thresholds, hyper, rules, memory)
 
 
-@jit_source_inline
+@jit
 def end_episode(thresholds, states, actions, signals, hyper, rules, memory, carried):
     """Dual step and estimates, then the episode enters the window; returns hits of the cap."""
     if not rules.prompt:
         dual_step(thresholds, hyper, rules, memory, carried)
     if rules.primal < GREEDY:
-        estimate(False, False, 1.0, rules.tau, rules.signs, hyper, memory)
+        estimate_values(rules, hyper, memory)
     set_dual_signal(signals, hyper.dual_signal, memory)
     if rules.prompt:
         dual_step(thresholds, hyper, rules, memory, carried)
@@ -175,10 +181,18 @@ def end_episode(thresholds, states, actions, signals, hyper, rules, memory, carr
     return at_cap
 
 
+@jit_shared
+def estimate_values(rules, hyper, memory):
+    """Values of the policy, or of the response to the multipliers, on the window's data."""
+    greedy = rules.primal == GREEDY
+    responds = greedy or rules.primal == SOFTMAX
+    estimate(responds, greedy, rules.kappa, rules.tau, rules.signs, hyper, memory)
+
+
 @jit_part
 def take_round(thresholds, hyper, rules, memory, carried):
     """Estimate values of the policy, then a step of the multipliers and one of the policy."""
-    estimate(False, False, 1.0, rules.tau, rules.signs, hyper, memory)
+    estimate_values(rules, hyper, memory)
     see_estimates(hyper.dual_signal, memory)
     dual_step(thresholds, hyper, rules, memory, carried)
     improve(hyper, rules, memory)
@@ -251,7 +265,6 @@ def plan(searches, thresholds, hyper, rules, memory):
 
     The tries of a bisection are 0, χ, then midpoints, and last the upper end of the bracket.
     """
-    greedy = rules.primal == GREEDY
     mu, age = memory.dual.mu, memory.clock.policy_age[0]
     wanted = thresholds[0] + at_age(rules.margin, age)
     low, high = 0.0, hyper.chi
@@ -261,7 +274,7 @@ def plan(searches, thresholds, hyper, rules, memory):
             mu[0] = 0.0 if t == 0 else (low + high) / 2.0
             if t == 1 or t == tries - 1:
                 mu[0] = high
-        estimate(True, greedy, rules.kappa, 0.0, rules.signs, hyper, memory)
+        estimate_values(rules, hyper, memory)
         enough = memory.values.v_start[1] >= wanted
         if searches and ((t == 0 and enough) or (t == 1 and not enough)):
             return
@@ -333,20 +346,3 @@ def control(k, d, hyper, rules, memory, carried):
         integral = carried.integral[k]
     carried.integral[k] = integral
     memory.dual.mu[k] = min(max(others + K_I * integral, 0.0), hyper.chi)
-
-
-# ---------------------------------------------------------------- entry points for Python
-
-
-@jit
-def begin(thresholds, opens_window, drops, discount, restarts, hyper, rules, memory, carried):
-    """Entry point of `begin_episode` for an episode at a time."""
-    begin_episode(
-        thresholds, opens_window, drops, discount, restarts, hyper, rules, memory, carried
-    )
-
-
-@jit
-def end(thresholds, states, actions, signals, hyper, rules, memory, carried):
-    """Entry point of `end_episode`."""
-    return end_episode(thresholds, states, actions, signals, hyper, rules, memory, carried)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from safedrift.kernels.tabular.memory import BERNSTEIN_BONUS
-from safedrift.kernels.types import jit_inline, jit_part, jit_source_inline
+from safedrift.kernels.types import jit_inline, jit_part, jit_shared, jit_source_inline
 
 
 @jit_inline
@@ -168,7 +168,7 @@ def hold(states, actions, signals, episodes):
     episodes.held[0] += 1
 
 
-@jit_part
+@jit_shared
 def drop_oldest(hyper, memory):
     """Take the oldest episode out of a sliding window.
 

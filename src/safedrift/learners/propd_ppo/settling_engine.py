@@ -55,7 +55,7 @@ class SettlingEngine:
 
     def begin(self, forget: Schedule, thresholds: FloatArray) -> TabularPolicy:
         """Start the next episode, after `rounds` rounds of steps, and return its policy."""
-        kernel.begin(
+        kernel.begin_episode(
             thresholds,
             forget.opens_window[0],
             forget.drops[0],
@@ -77,7 +77,7 @@ class SettlingEngine:
     ) -> int:
         """Learn from a finished episode; returns how many estimates sit at their cap."""
         own = self.hyperparameters, self.rules, self.memory, self.carried
-        return int(kernel.end(thresholds, states, actions, signals, *own))
+        return int(kernel.end_episode(thresholds, states, actions, signals, *own))
 
     def play(
         self,

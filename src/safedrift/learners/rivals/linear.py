@@ -249,7 +249,7 @@ class LeastSquaresValues:
         """Return the softmax policy of the current estimates."""
         self.memory.values.initial[:] = self.setup.initial
         forget = self.forgetting.schedule(self.episode, 1)
-        kernel.begin(
+        kernel.begin_episode(
             forget.opens_window[0],
             forget.restarts[0],
             self.hyperparameters,
@@ -266,7 +266,7 @@ class LeastSquaresValues:
     def end(self, thresholds: FloatArray, states: Any, actions: Any, signals: FloatArray) -> None:
         """Dual step; the episode enters the regressions."""
         _, H, _, _, K = self.setup.sizes
-        at_cap = kernel.end(
+        at_cap = kernel.end_episode(
             thresholds.copy(),
             states,
             actions,

@@ -270,7 +270,7 @@ class PrimalDual:
         if not self.setup.initial_known:
             self.memory.values.initial[:] = self.setup.initial
         forget = self.forgetting.schedule(self.episode, 1)
-        kernel.begin(
+        kernel.begin_episode(
             thresholds,
             forget.opens_window[0],
             forget.drops[0],
@@ -294,7 +294,7 @@ class PrimalDual:
         _, H, _, _, K = self.setup.sizes
         if not self.setup.initial_known:
             self.memory.values.initial[:] = self.setup.initial
-        at_cap = kernel.end(
+        at_cap = kernel.end_episode(
             thresholds,
             states,
             actions,
