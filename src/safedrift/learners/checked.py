@@ -141,7 +141,7 @@ class CheckedLearner:
         """
         if self._thresholds is not None:
             raise RuntimeError("begin_episode was called twice; call end_episode in between")
-        wanted = checked_thresholds(thresholds, self.sizes).copy()  # nobody else writes to it
+        wanted = checked_thresholds(thresholds, self.sizes)
         self._lease.end()
         policy = self.algorithm.begin(wanted)
         self._lease = getattr(policy, "lease", self._lease)

@@ -70,7 +70,7 @@ class Trajectory(NamedTuple):
 
 
 def checked_thresholds(thresholds: ArrayLike, sizes: Sizes) -> FloatArray:
-    """Return the thresholds of an episode as an array (K,), or raise one clear error.
+    """Return the thresholds of an episode as a new array (K,), or raise one clear error.
 
     Examples
     --------
@@ -81,7 +81,7 @@ def checked_thresholds(thresholds: ArrayLike, sizes: Sizes) -> FloatArray:
     H, K = sizes.H, sizes.K
     array = _check.floats("thresholds", np.atleast_1d(np.asarray(thresholds, float)), (K,))
     _check.everywhere("thresholds", array, (array > 0) & (array <= H), f"in (0, {H}]")
-    return array
+    return array.copy()  # kernels are compiled for arrays that can be written to
 
 
 def _indices(name: str, given: ArrayLike, H: int, upper: int) -> NDArray[np.int64]:

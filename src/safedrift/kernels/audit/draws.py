@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from safedrift.kernels.audit.memory import OBSERVATIONS, POSSIBLE, note
-from safedrift.kernels.types import FloatArray, jit_inline, jit_part
+from safedrift.kernels.types import FloatArray, jit_inline, jit_part, jit_shared
 
 # Columns of actions and successors: all outcomes alike, likely ones too rare, or too frequent.
 UNIFORM, FLATTER, SHARPER = 0, 1, 2
@@ -71,7 +71,7 @@ def make_bets(H: int, S: int, A: int, K: int, entries: int, noisy: bool) -> Bets
 # ---------------------------------------------------------------- one episode
 
 
-@jit_part
+@jit_shared
 def check_draws(world, p, i, m, fresh, script, ledger, work, bets, out):
     """All draws of episode i: possible at all, and bet on."""
     _, H, S, A = script.policies.shape

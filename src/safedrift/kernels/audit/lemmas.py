@@ -59,6 +59,7 @@ def audit_tables(world, rewards, episodes, first, settings, script, truth, ledge
     """
     for i in range(episodes.size):
         e, m = episodes[i], first + i
+        block = m // settings.W
         p = transitions_of(world, e, work)
         open_episode(world, p, rewards, e, i, m, settings, script, truth, ledger, work, out)
         check_draws(world, p, i, m, truth.fresh[i], script, ledger, work, bets, out)
@@ -66,7 +67,7 @@ def audit_tables(world, rewards, episodes, first, settings, script, truth, ledge
             clear(ledger)
         for h in range(script.states.shape[1] - 1, -1, -1):
             estimate_by_counts(h, m, world, settings, truth, ledger, work)
-            examine_step(world, p, i, m, h, settings, script, truth, ledger, work, out)
+            examine_step(world, p, i, block, h, settings.LV, script, truth, ledger, work, out)
         close_identities(world, i, script, work, out)
         potential_of_counts(i, settings, script, ledger, out)
         count(i, world, script, ledger)
@@ -81,6 +82,7 @@ def audit_linear(
     """Audit B episodes of Algorithm 1 with Algorithm 2: the same, with other estimates."""
     for i in range(episodes.size):
         e, m = episodes[i], first + i
+        block = m // settings.W
         p = transitions_of(world, e, work)
         open_episode(world, p, rewards, e, i, m, settings, script, truth, ledger, work, out)
         check_draws(world, p, i, m, truth.fresh[i], script, ledger, work, bets, out)
@@ -89,7 +91,7 @@ def audit_linear(
             clear_regressions(settings.lam, ledger)
         for h in range(script.states.shape[1] - 1, -1, -1):
             estimate_by_regression(h, i, m, features, settings, script, truth, ledger, work, out)
-            examine_step(world, p, i, m, h, settings, script, truth, ledger, work, out)
+            examine_step(world, p, i, block, h, settings.LV, script, truth, ledger, work, out)
         close_identities(world, i, script, work, out)
         if features.one_hot:
             count(i, world, script, ledger)

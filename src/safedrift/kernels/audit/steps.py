@@ -25,21 +25,24 @@ from safedrift.kernels.audit.memory import (
     VALUE,
     note,
 )
-from safedrift.kernels.types import jit_part, jit_reordered
+from safedrift.kernels.types import jit_part, jit_reordered, jit_shared
 
 
-@jit_part
-def examine_step(world, p, i, m, h, settings, script, truth, ledger, work, out):
-    """All channels of step h, from the estimates in `work`; steps are taken backwards."""
+@jit_shared
+def examine_step(world, p, i, block, h, LV, script, truth, ledger, work, out):
+    """All channels of step h, from the estimates in `work`; steps are taken backwards.
+
+    `block` is the window of the episode, `LV` (windows, K, H) what its estimates are raised by.
+    """
     K = script.mu.shape[1]
     if h + 1 < script.states.shape[1]:
         expect_step(h, world, p, work)
     for c in range(script.q.shape[1]):
-        lv = settings.LV[m // settings.W, c - 1, h] if 1 <= c <= K else 0.0
+        lv = LV[block, c - 1, h] if 1 <= c <= K else 0.0
         if c > K:
             check_estimates(i, c, h, lv, script, work, out)
         else:
-            examine_channel(world, p, i, m, c, h, lv, settings, script, truth, ledger, work, out)
+            examine_channel(world, p, i, block, c, h, lv, script, truth, ledger, work, out)
 
 
 @jit_part
@@ -62,10 +65,9 @@ def check_estimates(i, c, h, lv, script, work, out):
 
 
 @jit_part
-def examine_channel(world, p, i, m, c, h, lv, settings, script, truth, ledger, work, out):
+def examine_channel(world, p, i, block, c, h, lv, script, truth, ledger, work, out):
     """One channel at one step: ι, exact values, and the slack of every bound on ι."""
     _, H, S, A = script.policies.shape
-    block = m // settings.W
     pi, q = script.policies[i, h], script.q[i, c, h]
     star = truth.policies[truth.place[i], h]
     signals = work.signal[c, h]

@@ -46,7 +46,7 @@ from safedrift.kernels.tabular.factors import (
 )
 from safedrift.kernels.tabular.filters import SPREAD, Cells, Experts, blend, experts_of, growth_of
 from safedrift.kernels.tabular.model_states import write_successors
-from safedrift.kernels.types import FloatArray, IndexArray, jit_inline, jit_part
+from safedrift.kernels.types import FloatArray, IndexArray, jit_inline, jit_part, jit_shared
 
 CHOSEN = 3  # experts that a model averages at most, ...
 WEIGHT = 0.05  # ... each with at least this share of the heaviest one's weight
@@ -161,7 +161,7 @@ def matters(experts, part, k):
 # ---------------------------------------------------------------- numbers
 
 
-@jit_part
+@jit_shared
 def write_model(know, plan, moves, signals, bonuses, share, pools, model):
     """Write the model that the chosen experts have of the coming episode.
 
