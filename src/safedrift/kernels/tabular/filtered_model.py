@@ -104,8 +104,8 @@ class Model(NamedTuple):
     signals: FloatArray  # (1+K, H, N, A) with bonuses
     means: FloatArray  # (1+K, H, N, A) without
     place: IndexArray  # (S,) scratch, all -1
-    row: FloatArray  # (A+1, 2(1+K) + 1) scratch: two moments of each value, n; their average
-    visits: FloatArray  # (A,) scratch: visits of each action that the heaviest expert counts
+    row: FloatArray  # (N, A+1, 2(1+K) + 1) scratch: two moments of each value, n; their average
+    visits: FloatArray  # (N, A) scratch: visits of each pair that the heaviest expert counts
     factor: FloatArray  # (2, CHOSEN) scratch
     worth: FloatArray  # (2, 5, N) scratch of `plans.take_policy` and `exploration.cost_of`
     chosen: FloatArray  # (2+K, CHOSEN, 3) k, o and weight of experts, quantity by quantity
@@ -167,20 +167,86 @@ def write_model(know, plan, moves, signals, bonuses, share, pools, model):
 
     `moves` and `signals` are the grids of their filters, `share` that of the reward's bonuses.
     """
-    C, H, N, A = model.signals.shape
     write_successors(know, plan, pools, model)
+    H = plan.count.size
     for h in range(H):
-        for i in range(N):
-            for a in range(A):
-                for c in range(C):
-                    model.signals[c, h, i, a] = 0.0
-                    model.means[c, h, i, a] = 0.0
-            if i < plan.count[h]:
-                s = np.int64(plan.reach[h, i])
-                for a in range(A):
-                    if h + 1 < H:
-                        write_row(know, plan, moves, pools, h, i, s, a, model)
-                write_signals(know, plan, signals, bonuses, share, h, i, s, model)
+        if h + 1 < H:
+            write_rows(h, know, plan, moves, pools, model)
+        write_estimates(h, know, plan, signals, bonuses.unknown_utility, model)
+        own_strength = signals.omega[int(model.chosen[1, 0, 1])]
+        strength = moves.omega[int(model.chosen[0, 0, 1])]
+        add_bonuses(h, know, plan, own_strength, strength, bonuses, share, model)
+
+
+@jit_part
+def write_rows(h, know, plan, grid, pools, model):
+    """Write probabilities of the successors of all pairs at step h, and moments of values there."""
+    A = plan.policy.shape[2]
+    for i in range(plan.count[h]):
+        for a in range(A):
+            write_row(know, plan, grid, pools, h, i, np.int64(plan.reach[h, i]), a, model)
+
+
+@jit_part
+def write_estimates(h, know, plan, grid, unknown_utility, model):
+    """Write means of rewards and utilities at step h, and their variances in place of `signals`."""
+    C, _, N, A = model.signals.shape
+    S = plan.local.shape[1]
+    for i in range(plan.count[h]):
+        s = np.int64(plan.reach[h, i])
+        for a in range(A):
+            c, q = know.own.index[(h * S + s) * A + a], know.pooled.index[s * A + a]
+            for g in range(C):
+                mean, u = estimate_signal(know, grid, g, c, q, model.chosen[1 + g])
+                if c >= 0 and know.factors.trust[1 + g] > WEIGHT:
+                    mean, u = with_factors(know, c, g, mean, u)
+                if c < 0 and q < 0:
+                    mean = 1.0 if g == 0 else unknown_utility
+                model.means[g, h, i, a] = mean
+                model.signals[g, h, i, a] = u
+    for i in range(plan.count[h], N):
+        for a in range(A):
+            for g in range(C):
+                model.means[g, h, i, a] = 0.0
+                model.signals[g, h, i, a] = 0.0
+
+
+@jit_part
+def add_bonuses(h, know, plan, signal_strength, move_strength, bonuses, share, model):
+    """Write rewards and utilities with bonuses in place of the variances of step h.
+
+    Strengths are those with which the heaviest experts of the reward and of transitions pool.
+    """
+    C, H, _, A = model.signals.shape
+    S, K = plan.local.shape[1], C - 1
+    for i in range(plan.count[h]):
+        s, row = np.int64(plan.reach[h, i]), model.row[i]
+        if h + 1 < H:
+            average_rows(row)
+        for a in range(A):
+            c, q = know.own.index[(h * S + s) * A + a], know.pooled.index[s * A + a]
+            n = row[a, 2 * C] if h + 1 < H else 1.0
+            least = max(n, FEWEST)
+            spread = model.signals[0, h, i, a]
+            for k in range(K):
+                spread += plan.mu[k] * plan.mu[k] * model.signals[1 + k, h, i, a]
+            if h + 1 < H:
+                spread += value_variance(row, a, 0) / least
+            rounds = rounds_since(know, c, q, H, signal_strength)
+            growth = 1.0 + log_of(1.0 + rounds)
+            bonus = bonuses.reward * np.sqrt(growth * spread)
+            if h + 1 < H:
+                visits, moves = max(model.visits[i, a], 1.0), growth
+                if move_strength != signal_strength:
+                    moves = 1.0 + log_of(1.0 + rounds_since(know, c, q, H, move_strength))
+                bonus += bonuses.range * moves * (H - h - 1) / (visits * visits)
+            model.signals[0, h, i, a] = model.means[0, h, i, a] + share * bonus
+            for g in range(1, C):
+                spread = model.signals[g, h, i, a]
+                if h + 1 < H:
+                    spread += value_variance(row, a, g) / least
+                utility = model.means[g, h, i, a] + plan.optimism[0] * np.sqrt(growth * spread)
+                model.signals[g, h, i, a] = max(min(utility, 1.0), 0.0)
 
 
 @jit_inline
@@ -193,19 +259,19 @@ def now(n, grid, k, passed):
 def write_row(know, plan, grid, pools, h, i, s, a, model):
     """Write probabilities of the successors of (h, s, a), s number i of its step."""
     N, S, A = model.signals.shape[2], plan.local.shape[1], plan.policy.shape[2]
-    row, last = (h * N + i) * A + a, model.row.shape[1] - 1
+    row, last = (h * N + i) * A + a, 2 * (1 + plan.mu.size)
     first, end = model.offsets[row], model.offsets[row + 1]
     c = know.own.index[(h * S + s) * A + a]
     q = know.pooled.index[s * A + a] if pools else np.int32(-1)
     for x in range(last + 1):
-        model.row[a, x] = 0.0
+        model.row[i, a, x] = 0.0
     spread = share_out(know, grid, c, q, model)
     mine, others = blend(
         know.own.visits[c] if c >= 0 else 0.0,
         know.pooled.visits[q] if q >= 0 else 0.0,
         grid.omega[int(model.chosen[0, 0, 1])],
     )
-    model.visits[a] = mine + others
+    model.visits[i, a] = mine + others
     if spread == 0.0:
         model.p[first] = 1.0
         return
@@ -226,11 +292,11 @@ def write_row(know, plan, grid, pools, h, i, s, a, model):
         spread += trust * (few - spread)
         scale = 1.0
     for x in range(1 + plan.mu.size):
-        model.row[a, 2 * x], model.row[a, 2 * x + 1] = moments(
+        model.row[i, a, 2 * x], model.row[i, a, 2 * x + 1] = moments(
             first, end, model.states, plan.reach[h + 1], plan.values[x, h + 1], scale, model.p
         )
         scale = 1.0
-    model.row[a, last] = 1.0 / spread
+    model.row[i, a, last] = 1.0 / spread
 
 
 @jit_inline
@@ -344,57 +410,14 @@ def share_out(know, grid, c, q, model):
 
 
 @jit_inline
-def write_signals(know, plan, grid, bonuses, share, h, i, s, model):
-    """Write rewards and utilities of all actions in state s, number i of step h."""
-    C, H, _, A = model.signals.shape
-    S, K = plan.local.shape[1], C - 1
-    for a in range(A):
-        c, q = know.own.index[(h * S + s) * A + a], know.pooled.index[s * A + a]
-        for g in range(C):
-            mean, u = estimate_signal(know, grid, g, c, q, model.chosen[1 + g])
-            if c >= 0 and know.factors.trust[1 + g] > WEIGHT:
-                mean, u = with_factors(know, c, g, mean, u)
-            model.means[g, h, i, a] = mean
-            model.signals[g, h, i, a] = u
-        if c < 0 and q < 0:
-            model.means[0, h, i, a] = 1.0
-            for g in range(1, C):
-                model.means[g, h, i, a] = bonuses.unknown_utility
-    if h + 1 < H:
-        average_rows(model)
-    for a in range(A):
-        c, q = know.own.index[(h * S + s) * A + a], know.pooled.index[s * A + a]
-        n = model.row[a, 2 * C] if h + 1 < H else 1.0
-        least = max(n, FEWEST)
-        spread = model.signals[0, h, i, a]
-        for k in range(K):
-            spread += plan.mu[k] * plan.mu[k] * model.signals[1 + k, h, i, a]
-        if h + 1 < H:
-            spread += value_variance(model, a, 0) / least
-        growth = growth_since(know, c, q, H, grid.omega[int(model.chosen[1, 0, 1])])
-        bonus = bonuses.reward * np.sqrt(growth * spread)
-        if h + 1 < H:
-            visits = max(model.visits[a], 1.0)
-            moves = growth_since(know, c, q, H, grid.omega[int(model.chosen[0, 0, 1])])
-            bonus += bonuses.range * moves * (H - h - 1) / (visits * visits)
-        model.signals[0, h, i, a] = model.means[0, h, i, a] + share * bonus
-        for g in range(1, C):
-            spread = model.signals[g, h, i, a]
-            if h + 1 < H:
-                spread += value_variance(model, a, g) / least
-            utility = model.means[g, h, i, a] + plan.optimism[0] * np.sqrt(growth * spread)
-            model.signals[g, h, i, a] = max(min(utility, 1.0), 0.0)
-
-
-@jit_inline
-def growth_since(know, c, q, H, omega):
-    """L of cells c and q, whose last visit is one that counts for this strength of pooling."""
+def rounds_since(know, c, q, H, omega):
+    """Δ of cells c and q, whose last visit is one that counts for this strength of pooling."""
     last, known = 0, know.own.used[0]
     if c >= 0 and omega < np.inf:
         last = know.own.last[c]
     elif q >= 0 and omega > 0.0:
         last, known = know.pooled.last[q], know.pooled.used[0]
-    return 1.0 + log_of(1.0 + float(know.episode[0] - last) * H / max(known, 1))
+    return float(know.episode[0] - last) * H / max(known, 1)
 
 
 @jit_inline
@@ -454,27 +477,27 @@ def share_of_factors(trust, own, others):
 
 
 @jit_inline
-def average_rows(model):
+def average_rows(row):
     """Average moments over the known actions of a state; their number in place of n."""
-    A, last = model.row.shape[0] - 1, model.row.shape[1] - 1
+    A, last = row.shape[0] - 1, row.shape[1] - 1
     for x in range(last + 1):
-        model.row[A, x] = 0.0
+        row[A, x] = 0.0
     for a in range(A):
-        if model.row[a, last] > 0.0:
+        if row[a, last] > 0.0:
             for x in range(last):
-                model.row[A, x] += model.row[a, x]
-            model.row[A, last] += 1.0
+                row[A, x] += row[a, x]
+            row[A, last] += 1.0
     for x in range(last):
-        model.row[A, x] /= max(model.row[A, last], 1.0)
+        row[A, x] /= max(row[A, last], 1.0)
 
 
 @jit_inline
-def value_variance(model, a, g):
+def value_variance(row, a, g):
     """Variance of value g after action a, under P̂ and half an observation of the average row."""
-    A, last = model.row.shape[0] - 1, model.row.shape[1] - 1
-    if model.row[A, last] == 0.0:
+    A, last = row.shape[0] - 1, row.shape[1] - 1
+    if row[A, last] == 0.0:
         return 0.0
-    n = model.row[a, last]
-    mean = (n * model.row[a, 2 * g] + 0.5 * model.row[A, 2 * g]) / (n + 0.5)
-    square = (n * model.row[a, 2 * g + 1] + 0.5 * model.row[A, 2 * g + 1]) / (n + 0.5)
+    n = row[a, last]
+    mean = (n * row[a, 2 * g] + 0.5 * row[A, 2 * g]) / (n + 0.5)
+    square = (n * row[a, 2 * g + 1] + 0.5 * row[A, 2 * g + 1]) / (n + 0.5)
     return max(square - mean * mean, 0.0)
