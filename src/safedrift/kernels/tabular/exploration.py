@@ -97,7 +97,8 @@ def write_worth(know, plan, model, h, i, unknown, ahead, now):
         most, mine, any_action = q, q, q
         if h + 1 < H:
             row = (h * N + i) * A + a
-            for e in range(model.offsets[row], model.offsets[row + 1]):
+            start, stop = model.offsets[row], model.offsets[row + 1]
+            for e in range(np.uint64(start), np.uint64(stop)):
                 p, following = model.p[e], model.states[e]
                 most += p * model.worth[ahead, BEST, following]
                 mine += p * model.worth[ahead, OWN, following]

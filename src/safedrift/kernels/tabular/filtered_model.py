@@ -252,7 +252,8 @@ def add_bonuses(h, know, plan, signal_strength, move_strength, bonuses, share, m
 @jit_inline
 def now(n, grid, k, passed):
     """Effective observations after `passed` episodes without a visit."""
-    return n / (1.0 + growth_of(grid, k, passed) * n)
+    growth = growth_of(grid, k, passed)
+    return n / (1.0 + growth * n) if growth > 0.0 else n
 
 
 @jit_inline
@@ -260,7 +261,7 @@ def write_row(know, plan, grid, pools, h, i, s, a, model):
     """Write probabilities of the successors of (h, s, a), s number i of its step."""
     N, S, A = model.signals.shape[2], plan.local.shape[1], plan.policy.shape[2]
     row, last = (h * N + i) * A + a, 2 * (1 + plan.mu.size)
-    first, end = model.offsets[row], model.offsets[row + 1]
+    first, end = np.uint64(model.offsets[row]), np.uint64(model.offsets[row + 1])
     c = know.own.index[(h * S + s) * A + a]
     q = know.pooled.index[s * A + a] if pools else np.int32(-1)
     for x in range(last + 1):
@@ -314,17 +315,20 @@ def add_counts(first, end, edge, pooled_edge, own, pooled, chosen, factor, p):
         e, f = edge[entry], pooled_edge[entry]
         share = 0.0
         if e >= 0 and f >= 0:
-            share += factor[0, 0] * own[e, i] + factor[1, 0] * pooled[f, i]
-            share = share + factor[0, 1] * own[e, j] + factor[1, 1] * pooled[f, j]
-            share = share + factor[0, 2] * own[e, k] + factor[1, 2] * pooled[f, k]
+            x, y = own[np.uint32(e)], pooled[np.uint32(f)]
+            share += factor[0, 0] * x[i] + factor[1, 0] * y[i]
+            share = share + factor[0, 1] * x[j] + factor[1, 1] * y[j]
+            share = share + factor[0, 2] * x[k] + factor[1, 2] * y[k]
         elif e >= 0:
-            share += factor[0, 0] * own[e, i]
-            share += factor[0, 1] * own[e, j]
-            share += factor[0, 2] * own[e, k]
+            x = own[np.uint32(e)]
+            share += factor[0, 0] * x[i]
+            share += factor[0, 1] * x[j]
+            share += factor[0, 2] * x[k]
         elif f >= 0:
-            share += factor[1, 0] * pooled[f, i]
-            share += factor[1, 1] * pooled[f, j]
-            share += factor[1, 2] * pooled[f, k]
+            y = pooled[np.uint32(f)]
+            share += factor[1, 0] * y[i]
+            share += factor[1, 1] * y[j]
+            share += factor[1, 2] * y[k]
         p[entry] = share
         total += share
     return total
@@ -336,7 +340,7 @@ def moments(first, end, states, reach, V, scale, p):
     mean, square = 0.0, 0.0
     for e in range(first, end):
         p[e] *= scale
-        v = V[reach[states[e]]]
+        v = V[np.uint32(reach[states[e]])]
         mean += p[e] * v
         square += p[e] * v * v
     return mean, square

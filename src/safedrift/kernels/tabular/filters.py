@@ -255,10 +255,12 @@ def age_signals(cells, c, m, grid):
     passed = float(m - cells.last[c])
     cells.last[c] = m
     if passed > 0.0:
-        for i in range(cells.signal.shape[1]):
-            for k in range(grid.kappa.size):
-                n = cells.signal[c, i, k, 0]
-                cells.signal[c, i, k, 0] = n / (1.0 + growth_of(grid, k, passed) * n)
+        for k in range(grid.kappa.size):
+            growth = growth_of(grid, k, passed)
+            if growth > 0.0:
+                for i in range(cells.signal.shape[1]):
+                    n = cells.signal[c, i, k, 0]
+                    cells.signal[c, i, k, 0] = n / (1.0 + growth * n)
 
 
 # ---------------------------------------------------------------- predictions

@@ -290,7 +290,8 @@ def take_policy(plan, model, work):
                     plan.values[1 + k, h, s] += share * model.means[1 + k, h, i, a]
                 if h + 1 < H:
                     row = (h * N + i) * A + a
-                    for e in range(model.offsets[row], model.offsets[row + 1]):
+                    start, stop = model.offsets[row], model.offsets[row + 1]
+                    for e in range(np.uint64(start), np.uint64(stop)):
                         p, i_next = model.p[e], model.states[e]
                         q += p * model.worth[ahead, 0, i_next]
                         later += p * model.worth[ahead, 1, i_next]
