@@ -103,6 +103,33 @@ def rivals(rounds):
     ]  # fmt: skip
 
 
+def planner_by_drift(rounds):
+    """Per-episode time of the adaptive planner, learner + simulation, in every kind of drift.
+
+    times_uniform: against the uniform policy in the same world. wanted: at most so many
+    microseconds.
+    """
+    episodes = 2000
+    worlds = [
+        (small_world(M=20_000, S=S, A=A, H=H, drift=drift), drift, wanted)
+        for (S, A, H), wanted in (((5, 3, 5), 25), ((20, 5, 10), 40))
+        for drift in ("abrupt", "linear", "periodic", "random_walk", "stationary")
+    ]
+    plays = [
+        chunk_player(world, sd.learners.make(name, world), episodes)
+        for world, _, _ in worlds
+        for name in ("adaptive-planner", "uniform")
+    ]
+    times = in_turns(rounds, *plays)
+    return [
+        {"S": world.S, "A": world.A, "H": world.H, "drift": drift, "us": own / episodes * 1e6,
+         "times_uniform": own / uniform, "wanted": wanted}
+        for (world, drift, wanted), own, uniform in zip(
+            worlds, times[::2], times[1::2], strict=True
+        )
+    ]  # fmt: skip
+
+
 def chunk_player(world, learner, episodes):
     """Play so many episodes on and on, measuring none."""
     _, H, S, A, K = learner.sizes
@@ -504,6 +531,7 @@ def main():
     for measure in (
         engine_against_twin,
         rivals,
+        planner_by_drift,
         cost_against_sizes,
         cost_against_states,
         learner_against_states,
