@@ -2,14 +2,14 @@
 
     python studies/forgetting.py play [--worlds "abrupt 1" ...]     rows to OUT/forgetting
     python studies/forgetting.py ablate                             rows to OUT/forgetting
-    NUMBA_CACHE_DIR=$(mktemp -d) python studies/forgetting.py ablate --heaviest-only
+    NUMBA_CACHE_DIR=$(mktemp -d) python studies/forgetting.py ablate --compiled "no aims"
     python studies/forgetting.py tables                             prints all tables
 
 `play` lets two learners with counts, an optimistic planner and PROPD-PPO told nothing, forget in
 every way there is, in worlds of the family "evaluation" of `safedrift.experiments.evaluation`. What
 is stored already is not played again. `ablate` leaves out parts of `adaptive-planner` one at a
-time, in worlds of the family "calibration"; with `--heaviest-only` the averaging of experts, for
-which the kernels are compiled anew. Both store one row per run. Worlds last 20,000 episodes; drift
+time, in worlds of the family "calibration"; with `--compiled` one of those for which the kernels
+are compiled anew (`COMPILED`). Both store one row per run. Worlds last 20,000 episodes; drift
 is as much as in the 50,000 of docs/adaptive-scores.md, but for random walks, whose steps are the
 same.
 """
@@ -27,7 +27,9 @@ import pyarrow.parquet as pq
 import safedrift as sd
 from safedrift.experiments import evaluation
 from safedrift.experiments.row_files import NAME
-from safedrift.kernels.tabular import filtered_model
+from safedrift.kernels.tabular import filtered_model, plans
+from safedrift.kernels.tabular.evidence import heaviest
+from safedrift.kernels.types import jit_inline, jit_part
 from safedrift.learners import adaptive_planner
 
 EPISODES = 20_000
@@ -136,7 +138,41 @@ def variants():
         found[f"no pooling of {omega:g}"] = ({"POOLING": rest}, {})
     found["no pooling at all"] = ({"POOLING": (0.0,)}, {})
     found["no alarms (rate 1e-300)"] = ({}, {"false_alarm_rate": 1e-300})
+    found["no bonus for variance on the reward"] = ({}, {"reward_bonus": 0.0})
+    found["no bonus for few visits"] = ({}, {"range_bonus": 0.0})
+    found["no bonus on utilities"] = ({}, {"utility_bonus": 0.0})
+    found["no limit on exploration"] = ({}, {"exploration": 1e9})
     return found
+
+
+@jit_part
+def choose_heaviest(experts, chosen):
+    """In place of `filtered_model.choose_of`."""
+    best, strengths = heaviest(experts.weight), experts.weight.shape[1]
+    for n in range(chosen.shape[0]):
+        chosen[n, 2] = 0.0
+    chosen[0, 0], chosen[0, 1], chosen[0, 2] = best // strengths, best % strengths, 1.0
+    return best % strengths > 0
+
+
+@jit_inline
+def no_rounds(know, c, q, H, omega):
+    """In place of `filtered_model.rounds_since`."""
+    return 0.0
+
+
+@jit_inline
+def no_aim(returns, k, mu, slack):
+    """In place of `plans.aim_above`."""
+    return 0.0
+
+
+COMPILED = {  # what is replaced in kernels, by the name of a variant
+    "heaviest expert only": (filtered_model, {"choose_of": choose_heaviest}),
+    "no common factors": (filtered_model, {"MOST_TRUST": 0.0}),
+    "bonuses that do not grow": (filtered_model, {"rounds_since": no_rounds}),
+    "no aims": (plans, {"aim_above": no_aim}),
+}
 
 
 def ablate(arguments):
@@ -145,11 +181,12 @@ def ablate(arguments):
     path = arguments.out / "forgetting" / "ablation.parquet"
     rows = pq.read_table(path).to_pylist() if path.is_file() else []
     chosen = variants()
-    if arguments.heaviest_only:  # compiled into the kernels: keep others' cache clean
+    if arguments.compiled is not None:  # keep others' cache clean
         if "NUMBA_CACHE_DIR" not in os.environ:
-            raise SystemExit("NUMBA_CACHE_DIR must be a folder of its own with --heaviest-only")
-        filtered_model.WEIGHT = 1.0
-        chosen = {"heaviest expert only": ({}, {})}
+            raise SystemExit("NUMBA_CACHE_DIR must be a folder of its own with --compiled")
+        module, replaced = COMPILED[arguments.compiled]
+        vars(module).update(replaced)
+        chosen = {arguments.compiled: ({}, {})}
     done = {(row["variant"], row["world"], row["signals"], row["seed"]) for row in rows}
     for label, world in worlds.items():
         episodes = np.arange(0, world.M, arguments.measure_every)
@@ -223,7 +260,7 @@ def main(given=None):
     parser.add_argument("--signals", nargs="+", choices=SIGNALS, default=list(SIGNALS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--worlds", nargs="+", default=list(WORLDS))
-    parser.add_argument("--heaviest-only", action="store_true")
+    parser.add_argument("--compiled", choices=COMPILED)
     parser.add_argument("--measure-every", type=int, default=41)
     parser.add_argument("--workers", type=int, default=1)
     arguments = parser.parse_args(given)
