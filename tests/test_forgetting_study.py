@@ -46,10 +46,15 @@ def test_script_plays_stores_and_counts(study, tmp_path, monkeypatch):
 def test_every_part_of_the_planner_is_left_out_once(study):
     rates = len(adaptive_planner.MOVE_RATES) + len(adaptive_planner.SIGNAL_RATES)
     found = study.variants()
-    assert len(found) == 1 + rates + 1 + len(adaptive_planner.POOLING) + 2
+    bonuses_and_exploration = 4
+    assert len(found) == 1 + rates + 1 + len(adaptive_planner.POOLING) + 2 + bonuses_and_exploration
     for constants, _ in found.values():
         for name, kept in constants.items():
             assert set(kept) < set(getattr(adaptive_planner, name))
+    for module, replaced in study.COMPILED.values():
+        assert set(replaced) <= set(vars(module))
+    rows = pq.read_table(ROOT / "docs" / "forgetting" / "ablation.parquet").to_pylist()
+    assert {row["variant"] for row in rows} == {*found, *study.COMPILED}
     lines = study.ablation_table([
         {"variant": "x", "world": "w", "signals": signals, "seed": seed, "strict_score": score}
         for signals, seed, score in (("exact", 0, 0.1), ("exact", 1, 0.3), ("bernoulli", 0, 0.5))

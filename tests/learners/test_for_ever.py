@@ -4,6 +4,7 @@ import gc
 import sys
 import tracemalloc
 
+import numba
 import numpy as np
 import pytest
 from test_rivals import LINEAR, made, world_for
@@ -208,3 +209,42 @@ def test_an_episode_among_many_states_copies_no_policy(name):
     finally:
         tracemalloc.stop()
     assert peak < 2 * 2**20
+
+
+# ---------------------------------------------------------------- what is compiled
+
+
+def compiled_versions():
+    """How many versions there are of all kernels that were used so far."""
+    modules = [module for name, module in sys.modules.items() if name.startswith("safedrift.kern")]
+    kernels = {id(x): x for module in modules for x in vars(module).values()}
+    return sum(len(getattr(kernel, "overloads", ())) for kernel in kernels.values())
+
+
+def an_episode(learner, writable):
+    _, H, _, _, K = learner.sizes
+    thresholds, states, rewards = np.full(K, 0.5), np.zeros(H, np.int64), np.full(H, 0.5)
+    utilities = np.full((K, H), 0.5)
+    for array in (thresholds, states, rewards, utilities):
+        array.setflags(write=writable)
+    learner.begin_episode(thresholds)
+    learner.end_episode(sd.Trajectory(states, states, rewards, utilities))
+
+
+@pytest.mark.parametrize("name", ["adaptive-planner", "opt-primal-dual", "propd-ppo"])
+def test_arrays_that_cannot_be_written_to_are_not_compiled_for_again(name):
+    learner = without_end(name)
+    for _ in range(3):
+        an_episode(learner, writable=True)
+    before = compiled_versions()
+    for _ in range(3):
+        an_episode(learner, writable=False)
+    assert compiled_versions() == before > 0
+
+
+def test_thresholds_of_one_episode_are_as_those_of_a_chunk():
+    """What plays a chunk was compiled with the parts that play an episode at a time."""
+    world = world_for("adaptive-planner", 5, 0)
+    sizes = sd.Sizes(world.M, world.H, world.S, world.A, world.K)
+    one = sd.learners.checked_thresholds(world.thresholds[0], sizes)
+    assert numba.typeof(one) == numba.typeof(world.arrays.thresholds[0])
