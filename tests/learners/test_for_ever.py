@@ -66,7 +66,7 @@ def test_goes_on_for_ever_in_bounded_memory(name):
         assert all(found[key] <= 4 * sizes[key] for key in sizes)
     else:
         assert found == sizes
-    assert np.diff(held).min() < 90  # a hundred episodes that are kept have a hundred blocks or more
+    assert np.diff(held).min() < 90  # 100 episodes that are kept have 100 blocks or more
     assert learner.episode == start + 400
 
 
