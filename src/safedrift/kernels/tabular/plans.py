@@ -184,7 +184,7 @@ def solve_above(memory, settings, work, one, several, thresholds):
     return feasible
 
 
-@jit_inline
+@jit_part
 def solve_for(thresholds, work, one, several, plan):
     """`solve` for what `work` asks for above the thresholds; writes their slack, or less."""
     for k in range(thresholds.size):
