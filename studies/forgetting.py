@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 import safedrift as sd
 from safedrift.experiments import evaluation
 from safedrift.experiments.row_files import NAME
-from safedrift.kernels.tabular import filtered_model, plans
+from safedrift.kernels.tabular import bonuses, filtered_model, plans
 from safedrift.kernels.tabular.evidence import heaviest
 from safedrift.kernels.types import jit_inline, jit_part
 from safedrift.learners import adaptive_planner
@@ -157,7 +157,7 @@ def choose_heaviest(experts, chosen):
 
 @jit_inline
 def no_rounds(know, c, q, H, omega):
-    """In place of `filtered_model.rounds_since`."""
+    """In place of `bonuses.rounds_since`."""
     return 0.0
 
 
@@ -170,7 +170,7 @@ def no_aim(returns, k, mu, slack):
 COMPILED = {  # what is replaced in kernels, by the name of a variant
     "heaviest expert only": (filtered_model, {"choose_of": choose_heaviest}),
     "no common factors": (filtered_model, {"MOST_TRUST": 0.0}),
-    "bonuses that do not grow": (filtered_model, {"rounds_since": no_rounds}),
+    "bonuses that do not grow": (bonuses, {"rounds_since": no_rounds}),
     "no aims": (plans, {"aim_above": no_aim}),
 }
 

@@ -10,9 +10,9 @@
     the bonuses shrink where exploring costs too much of what is at stake
 
 `kernels.tabular.filters` has the filters and alarms, `kernels.tabular.factors` what pairs have in
-common, `kernels.tabular.filtered_model` the model and its bonuses, `kernels.tabular.exploration`
-what these may cost, `kernels.tabular.reserve` the thresholds, `kernels.tabular.plans` the plans,
-`kernels.tabular.planner` the loop;
+common, `kernels.tabular.filtered_model` the model, `kernels.tabular.bonuses` its bonuses,
+`kernels.tabular.exploration` what these may cost, `kernels.tabular.reserve` the thresholds,
+`kernels.tabular.plans` the plans, `kernels.tabular.planner` the loop;
 docs/adaptive.md explains them, where every constant comes from, and what each part is worth.
 Constants were chosen on the calibration family of `safedrift.experiments.evaluation`, but for two
 bonuses in which named worlds had a part. No theorem covers the whole.
@@ -32,9 +32,10 @@ from safedrift.kernels import exact
 from safedrift.kernels.planning import columns
 from safedrift.kernels.records import ChunkInput, ChunkOutput, make_episode_buffer
 from safedrift.kernels.tabular import events, planner, plans
+from safedrift.kernels.tabular.bonuses import Bonuses
 from safedrift.kernels.tabular.exploration import make_exploration
 from safedrift.kernels.tabular.factors import make_factors, with_room_of
-from safedrift.kernels.tabular.filtered_model import CHOSEN, Bonuses, Knowledge, Model, Plan
+from safedrift.kernels.tabular.filtered_model import CHOSEN, Knowledge, Model, Plan
 from safedrift.kernels.tabular.filters import (
     Grid,
     make_cells,
@@ -390,7 +391,7 @@ def build(
     gain_per_plan
         Value per step that a plan should bring; plans are made more often where they bring more.
     reward_bonus, utility_bonus, range_bonus
-        c_r, c_g and c_h of `kernels.tabular.filtered_model`: bonuses that grow with the logarithm
+        c_r, c_g and c_h of `kernels.tabular.bonuses`: bonuses that grow with the logarithm
         of the time in which a pair was not visited.
     exploration
         Share of what is at stake that exploration may cost in the long run, besides a hundred

@@ -2,24 +2,12 @@
 
 Transitions, reward and utilities are averages of the heaviest experts of each quantity. States at
 step h are those that can be reached in the model; a pair of which nothing is known stays where it
-is and pays 1 (its utility: 1 - caution). Known pairs get bonuses. With n effective observations, N
-visits, the last of them Δ rounds ago (a round is as long as it takes to visit every known pair
-once), u the variance of a mean, V_r and V_g values of the last plan, μ its multipliers, and
-L = 1 + log(1 + Δ):
-
-    r̃ = r̂ + c_r √(L (u_r + Σ μ² u_g + Var(V_r + Σ μ V_g)/n)) + c_h L (H - h - 1)/N²
-    g̃ = min(1, ĝ + c_g √(L (u_g + Var(V_g)/n)))
+is and pays 1 (its utility: 1 - caution). Known pairs get bonuses (`kernels.tabular.bonuses`).
 
 Where common factors (`kernels.tabular.factors`) predict well, they are averaged with the filters,
 with shares that are inverse to the variances in the pair, times the trust in factors (at most
 `MOST_TRUST`): what was visited today is known from the visit, all others from what they have in
 common with it.
-
-Variances of values are taken under P̂ mixed with half an observation of the average over the known
-actions of the same state: what was seen twice need not be certain. Bonuses grow while nobody
-visits, so that no wrong belief stays for ever; a useless trial follows the one before after a time
-that is exponential in N, so that there are logarithmically many. Where exploration has cost much,
-bonuses of the reward are multiplied by a share (`kernels.tabular.exploration`).
 """
 
 from __future__ import annotations
@@ -29,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from safedrift.kernels.elementary import log_of
+from safedrift.kernels.tabular.bonuses import add_bonuses
 from safedrift.kernels.tabular.evidence import belongs
 from safedrift.kernels.tabular.factors import (
     LEAST_V,
@@ -50,16 +38,6 @@ from safedrift.kernels.types import FloatArray, IndexArray, jit_inline, jit_part
 
 CHOSEN = 3  # experts that a model averages at most, ...
 WEIGHT = 0.05  # ... each with at least this share of the heaviest one's weight
-FEWEST = 0.25  # effective observations that bonuses assume at least
-
-
-class Bonuses(NamedTuple):
-    """Numbers of the formulas above."""
-
-    reward: float  # c_r
-    utility: float  # c_g, where some policy looks safe
-    range: float  # c_h
-    unknown_utility: float  # of a pair of which nothing is known
 
 
 class Plan(NamedTuple):
@@ -173,9 +151,9 @@ def write_model(know, plan, moves, signals, bonuses, share, pools, model):
         if h + 1 < H:
             write_rows(h, know, plan, moves, pools, model)
         write_estimates(h, know, plan, signals, bonuses.unknown_utility, model)
-        own_strength = signals.omega[int(model.chosen[1, 0, 1])]
-        strength = moves.omega[int(model.chosen[0, 0, 1])]
-        add_bonuses(h, know, plan, own_strength, strength, bonuses, share, model)
+        signal_strength = signals.omega[int(model.chosen[1, 0, 1])]
+        move_strength = moves.omega[int(model.chosen[0, 0, 1])]
+        add_bonuses(h, know, plan, signal_strength, move_strength, bonuses, share, model)
 
 
 @jit_part
@@ -209,44 +187,6 @@ def write_estimates(h, know, plan, grid, unknown_utility, model):
             for g in range(C):
                 model.means[g, h, i, a] = 0.0
                 model.signals[g, h, i, a] = 0.0
-
-
-@jit_part
-def add_bonuses(h, know, plan, signal_strength, move_strength, bonuses, share, model):
-    """Write rewards and utilities with bonuses in place of the variances of step h.
-
-    Strengths are those with which the heaviest experts of the reward and of transitions pool.
-    """
-    C, H, _, A = model.signals.shape
-    S, K = plan.local.shape[1], C - 1
-    for i in range(plan.count[h]):
-        s, row = np.int64(plan.reach[h, i]), model.row[i]
-        if h + 1 < H:
-            average_rows(row)
-        for a in range(A):
-            c, q = know.own.index[(h * S + s) * A + a], know.pooled.index[s * A + a]
-            n = row[a, 2 * C] if h + 1 < H else 1.0
-            least = max(n, FEWEST)
-            spread = model.signals[0, h, i, a]
-            for k in range(K):
-                spread += plan.mu[k] * plan.mu[k] * model.signals[1 + k, h, i, a]
-            if h + 1 < H:
-                spread += value_variance(row, a, 0) / least
-            rounds = rounds_since(know, c, q, H, signal_strength)
-            growth = 1.0 + log_of(1.0 + rounds)
-            bonus = bonuses.reward * np.sqrt(growth * spread)
-            if h + 1 < H:
-                visits, moves = max(model.visits[i, a], 1.0), growth
-                if move_strength != signal_strength:
-                    moves = 1.0 + log_of(1.0 + rounds_since(know, c, q, H, move_strength))
-                bonus += bonuses.range * moves * (H - h - 1) / (visits * visits)
-            model.signals[0, h, i, a] = model.means[0, h, i, a] + share * bonus
-            for g in range(1, C):
-                spread = model.signals[g, h, i, a]
-                if h + 1 < H:
-                    spread += value_variance(row, a, g) / least
-                utility = model.means[g, h, i, a] + plan.optimism[0] * np.sqrt(growth * spread)
-                model.signals[g, h, i, a] = max(min(utility, 1.0), 0.0)
 
 
 @jit_inline
@@ -414,17 +354,6 @@ def share_out(know, grid, c, q, model):
 
 
 @jit_inline
-def rounds_since(know, c, q, H, omega):
-    """Δ of cells c and q, whose last visit is one that counts for this strength of pooling."""
-    last, known = 0, know.own.used[0]
-    if c >= 0 and omega < np.inf:
-        last = know.own.last[c]
-    elif q >= 0 and omega > 0.0:
-        last, known = know.pooled.last[q], know.pooled.used[0]
-    return float(know.episode[0] - last) * H / max(known, 1)
-
-
-@jit_inline
 def estimate_signal(know, grid, g, c, q, chosen):
     """Mean of signal g in a pair, averaged over the chosen experts, and its variance."""
     own, pooled, m = know.own, know.pooled, know.episode[0]
@@ -478,30 +407,3 @@ def share_of_factors(trust, own, others):
     odds = min(trust, MOST_TRUST)
     one, two = odds * others, (1.0 - odds) * own
     return one / max(one + two, 1e-300)
-
-
-@jit_inline
-def average_rows(row):
-    """Average moments over the known actions of a state; their number in place of n."""
-    A, last = row.shape[0] - 1, row.shape[1] - 1
-    for x in range(last + 1):
-        row[A, x] = 0.0
-    for a in range(A):
-        if row[a, last] > 0.0:
-            for x in range(last):
-                row[A, x] += row[a, x]
-            row[A, last] += 1.0
-    for x in range(last):
-        row[A, x] /= max(row[A, last], 1.0)
-
-
-@jit_inline
-def value_variance(row, a, g):
-    """Variance of value g after action a, under P̂ and half an observation of the average row."""
-    A, last = row.shape[0] - 1, row.shape[1] - 1
-    if row[A, last] == 0.0:
-        return 0.0
-    n = row[a, last]
-    mean = (n * row[a, 2 * g] + 0.5 * row[A, 2 * g]) / (n + 0.5)
-    square = (n * row[a, 2 * g + 1] + 0.5 * row[A, 2 * g + 1]) / (n + 0.5)
-    return max(square - mean * mean, 0.0)

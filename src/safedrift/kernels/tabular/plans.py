@@ -28,9 +28,9 @@ from numpy.typing import NDArray
 from safedrift.kernels import exact
 from safedrift.kernels.planning import columns
 from safedrift.kernels.tabular import events
+from safedrift.kernels.tabular.bonuses import Bonuses
 from safedrift.kernels.tabular.exploration import Exploration, cost_of
 from safedrift.kernels.tabular.filtered_model import (
-    Bonuses,
     Knowledge,
     Model,
     Plan,

@@ -47,13 +47,7 @@ from safedrift.kernels.tabular.adaptive_window import follow, keep_alarms
 from safedrift.kernels.tabular.homogeneity import compare
 from safedrift.kernels.tabular.memory import OBSERVED, OPTIMISTIC
 from safedrift.kernels.tabular.signed_values import estimate
-from safedrift.kernels.types import (
-    FloatArray,
-    jit,
-    jit_inline,
-    jit_part,
-    jit_shared,
-)
+from safedrift.kernels.types import FloatArray, jit, jit_inline, jit_part, jit_shared
 
 MIRROR, MIXED, REGULARISED, GREEDY, SOFTMAX = range(5)
 ASCENT, PID, BISECTION = range(3)
