@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 import safedrift as sd
 from safedrift.experiments import evaluation
 from safedrift.experiments.row_files import NAME
-from safedrift.kernels.tabular import bonuses, filtered_model, plans
+from safedrift.kernels.tabular import bonuses, filtered_model, planner, plans
 from safedrift.kernels.tabular.evidence import heaviest
 from safedrift.kernels.types import jit_inline, jit_part
 from safedrift.learners import adaptive_planner
@@ -157,8 +157,25 @@ def choose_heaviest(experts, chosen):
 
 @jit_inline
 def no_rounds(know, c, q, H, omega):
-    """In place of `bonuses.rounds_since`."""
+    """In place of `bonuses.rounds_between`."""
     return 0.0
+
+
+@jit_inline
+def rounds_since(know, c, q, H, omega):
+    """The same, but for the time between visits."""
+    last, known = 0, know.own.used[0]
+    if c >= 0 and omega < np.inf:
+        last = know.own.last[c]
+    elif q >= 0 and omega > 0.0:
+        last, known = know.pooled.last[q], know.pooled.used[0]
+    return float(know.episode[0] - last) * H / max(known, 1)
+
+
+@jit_inline
+def no_trial(cells, pair, m, H):
+    """In place of `bonuses.is_trial`."""
+    return False
 
 
 @jit_inline
@@ -170,7 +187,12 @@ def no_aim(returns, k, mu, slack):
 COMPILED = {  # what is replaced in kernels, by the name of a variant
     "heaviest expert only": (filtered_model, {"choose_of": choose_heaviest}),
     "no common factors": (filtered_model, {"MOST_TRUST": 0.0}),
-    "bonuses that do not grow": (bonuses, {"rounds_since": no_rounds}),
+    "bonuses that do not grow": (bonuses, {"rounds_between": no_rounds}),
+    "bonuses that grow with the time since the last visit only": (
+        bonuses,
+        {"rounds_between": rounds_since},
+    ),
+    "no plans after trials": (planner, {"is_trial": no_trial}),
     "no aims": (plans, {"aim_above": no_aim}),
 }
 

@@ -18,6 +18,7 @@ SHARE, SPREAD, MOST, BURST = 1e-4, 0.1, 30.0, 50
 TRUST, SLOPE, MOVE_SLOPE, BREAK = 0.02, 0.05, 20.0, 0.1  # of common factors
 LEAST_V, UNSURE, MOST_TRUST = 1e-5, 1e-3, 0.9
 SPEEDS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+OVERDUE = 5  # rounds
 TILTS = -1, 1, -2, 2
 
 
@@ -57,6 +58,7 @@ class Filters:
         self.alarms = np.zeros((2 + K, max(map(len, rates))), int)
         self.switched = 0  # signals found continuous in mid-episode
         self.common = Common(S, A, K, SPEEDS)
+        self.tried = False  # a pair was visited for the first time ever, or in a while
         self.rounded = []  # (i, k): filters whose n came from a J that is but rounding
 
     def _new_experts(self, kind, v):
@@ -79,7 +81,7 @@ class Filters:
         if key not in pairs:
             kP, kS = map(len, self.rates)
             pairs[key] = Record(
-                last=self.m, last_move=self.m, visits=0, n=np.zeros(kP), count={},
+                last=self.m, last_move=self.m, times=0, visits=0, n=np.zeros(kP), count={},
                 weight=np.zeros((self.C, kS)), mean=np.zeros((self.C, kS)),
             )  # fmt: skip
         return pairs[key]
@@ -107,12 +109,14 @@ class Filters:
         for filters, experts in zip(best, self.experts[1:], strict=True):
             for k, pool in zip(filters, (0, -1), strict=True):
                 assert experts.weight[k, pool] >= (1 - 1e-9) * experts.weight[:, pool].max()
-        self.rounded, visited = [], []
+        self.rounded, visited, self.tried = [], [], False
         self.common.walk()
         for h in range(self.H):
             s, a = int(states[h]), int(actions[h])
+            self.tried |= overdue(self, (h, s, a))
             own, pooled = self._pair(self.own, (h, s, a)), self._pair(self.pooled, (s, a))
             for pair in (own, pooled):
+                pair.times += 1
                 pair.weight = self.aged(pair.weight, 1, self.m - pair.last)
                 pair.last = self.m
             self.seen += 1
@@ -633,12 +637,12 @@ def write_pair(filters, chosen, bonuses, boldness, mu, optimism, pair, n, varian
         means[:, h, s, a] = [1.0] + [bonuses.unknown_utility] * (filters.C - 1)
     few = max(n, 0.25)
     move, reward = (filters.omega[chosen[quantity][0][1]] for quantity in (0, 1))
-    growth = 1 + np.log(1 + rounds_since(filters, reward, pair))
+    growth = 1 + np.log(1 + rounds_between(filters, reward, pair))
     spread = u[0] + (np.asarray(mu) ** 2 * u[1:]).sum() + variance[0] / few
     bonus = bonuses.reward * np.sqrt(spread * growth)
     hope = optimism * np.sqrt((u[1:] + variance[1:] / few) * growth)
     visits = visits_of(filters, move, pair)
-    growth = 1 + np.log(1 + rounds_since(filters, move, pair))
+    growth = 1 + np.log(1 + rounds_between(filters, move, pair))
     bonus += bonuses.range * growth * (filters.H - h - 1) / max(visits, 1) ** 2
     signals[0, h, s, a] = means[0, h, s, a] + boldness * bonus
     signals[1:, h, s, a] = np.clip(means[1:, h, s, a] + hope, 0, 1)
@@ -653,18 +657,29 @@ def visits_of(filters, omega, pair):
     return pooled if np.isinf(omega) else own + min(omega, pooled)
 
 
-def rounds_since(filters, omega, pair):
-    """Rounds since the last visit that an expert of this pooling strength knows of, or ever.
+def rounds_between(filters, omega, pair):
+    """Rounds since the last visit, or from visit to visit: what is more, or all there were so far.
 
-    A round has as many episodes as it takes to visit every known pair once.
+    Visits are those that an expert of this pooling strength knows of. A round has as many episodes
+    as it takes to visit every known pair once. Pooled visits without a successor are not counted.
     """
     kinds = {0: ["own"], np.inf: ["pooled"]}.get(omega, ["own", "pooled"])
     places = {"own": pair, "pooled": pair[1:]}
     for kind in kinds:
         known = getattr(filters, kind)
         if places[kind] in known:
-            return (filters.m - known[places[kind]].last) * filters.H / len(known)
+            found = known[places[kind]]
+            visits = max(found.visits if kind == "pooled" else found.times, 1)
+            episodes = max(filters.m - found.last, filters.m / visits)
+            return episodes * filters.H / len(known)
     return filters.m * filters.H / max(len(filters.own), 1)
+
+
+def overdue(filters, pair):
+    """Whether a pair was never visited, or for `OVERDUE` rounds not."""
+    if pair not in filters.own:
+        return True
+    return (filters.m - filters.own[pair].last) * filters.H >= OVERDUE * len(filters.own)
 
 
 def estimate(filters, chosen, i, pair):

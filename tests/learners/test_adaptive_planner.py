@@ -354,6 +354,27 @@ def test_planning_takes_no_more_than_its_credit():
     assert np.diff(np.flatnonzero(planned)).max() <= 25
 
 
+def test_a_trial_is_answered_by_a_plan():
+    """Two arms, one pays a little more: the other is tried now and then, mostly for one episode.
+
+    With 25 episodes between plans that would be a dozen.
+    """
+    lengths = []
+    for seed in range(4):
+        learner = made(sd.ProblemSpec(H=1, S=1, A=2, initial=0), replan_every=25)
+        rng, played = np.random.default_rng(seed), []
+        for _ in range(1500):
+            learner.begin_episode([0.5])
+            arm = learner.act(0, 0)
+            played.append(arm)
+            paid = rng.random() < (0.45, 0.55)[arm]
+            learner.end_episode(sd.Trajectory([0], [arm], [float(paid)], np.ones((1, 1))))
+        ends = np.flatnonzero(np.diff(np.array(played[500:]), prepend=1, append=1))
+        lengths += list(ends[1::2] - ends[::2])
+    assert len(lengths) >= 4
+    assert np.median(lengths) == 1
+
+
 def test_two_unlucky_visits_are_not_believed_for_ever():
     """Action 1 pays, and breaks the machine at its first visits only: it is tried again."""
     spec = sd.ProblemSpec(H=4, S=2, A=2, initial=0)

@@ -342,8 +342,8 @@ def compared(world, options, noisy=False, change=None, seed=0, spent=0.0):
         memory = learner.algorithm.memory
         wait = memory.clock.wait[0]
         wrong = learn_both(learner, slow, episode, signals)
-        asked, wait = (m + 1, 1.0) if wrong else (asked, wait)
-        assert memory.clock.wait[0] == wait
+        asked = m + 1 if wrong or slow.tried else asked
+        assert memory.clock.wait[0] == (1.0 if wrong else wait)
         compare_knowledge(memory, slow)
         spent += cost
         known = len(slow.own)

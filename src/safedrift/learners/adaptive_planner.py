@@ -371,7 +371,7 @@ def build(
     false_alarm_rate: float = 1e-5,
     replan_every: int = 25,
     gain_per_plan: float = 0.002,
-    reward_bonus: float = 0.35,
+    reward_bonus: float = 0.3,
     utility_bonus: float = 0.05,
     range_bonus: float = 0.15,
     exploration: float = 0.01,

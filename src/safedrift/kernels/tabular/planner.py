@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from safedrift.kernels.stepping import first_state, next_state, observe
 from safedrift.kernels.tabular import events, factors
+from safedrift.kernels.tabular.bonuses import is_trial
 from safedrift.kernels.tabular.evidence import (
     alarmed,
     clear_alarm,
@@ -127,10 +128,11 @@ def learn(states, actions, signals, settings, memory):
     know, plan, clock = memory.know, memory.plan, memory.clock
     H, C = states.size, signals.shape[0]
     S, A = plan.policy.shape[1], plan.policy.shape[2]
-    m = know.episode[0]
+    m, tried = know.episode[0], False
     factors.predict(know.factors)
     for h in range(H):
         pair = states[h] * A + actions[h]
+        tried |= is_trial(know.own, h * S * A + pair, m, H)
         c, p = cell_of(know.own, h * S * A + pair, m), cell_of(know.pooled, pair, m)
         age_signals(know.own, c, m, settings.signals)
         age_signals(know.pooled, p, m, settings.signals)
@@ -167,7 +169,7 @@ def learn(states, actions, signals, settings, memory):
     spend(memory.exploration, settings.exploration, m + 1.0, know.own.used[0] / H)
     if plan.local[0, states[0]] >= 0:
         see_returns(memory.returns, plan.values[1:, 0, states[0]], signals)
-    wait_on(clock, m, H, plan.known[4], wrong, settings)
+    wait_on(clock, m, H, plan.known[4], wrong, tried, settings)
     return wrong
 
 

@@ -2,7 +2,9 @@
 
 After every plan the time to the next one changes by √(wanted gain / gain), between 1/2 and 3/2,
 where the gain is what the policy before would have lost in the new model. After an alarm of a
-filter that planning uses it is one episode. Every plan takes one from a credit that begins at
+filter that planning uses it is one episode. A trial, that is, the first visit to a pair ever or in
+a while, asks for a plan before the next episode, too: what it shows is used at once, and what
+failed is not repeated until the next plan. Every plan takes one from a credit that begins at
 `CREDIT` and grows by `PER_SUCCESSOR` H/(successors in the model) in each episode: in the long run
 planning takes about as long as learning. Without credit a plan is made after `most_wait` episodes.
 
@@ -107,12 +109,16 @@ def is_due(clock, m, settings):
 
 
 @jit_inline
-def wait_on(clock, m, H, successors, wrong, settings):
-    """Count episode m, after which a filter that planning uses was found `wrong` or not."""
+def wait_on(clock, m, H, successors, wrong, tried, settings):
+    """Count episode m.
+
+    `wrong` if a filter that planning uses was found to be, `tried` if a visit was a trial.
+    """
     plans = min(PER_SUCCESSOR * H / max(successors, 1), MOST_PLANS)
     clock.credit[0] = min(clock.credit[0] + max(plans, 1.0 / settings.most_wait), CREDIT)
-    if wrong:
+    if wrong or tried:
         clock.next_plan[0] = m + 1
+    if wrong:
         clock.wait[0] = 1.0
 
 
