@@ -20,7 +20,7 @@ LEARNER = "adaptive-planner"
 SIGNALS = {"exact": False, "Bernoulli": True}
 CAUTIONS = (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 WORLDS = ("abrupt 4", "linear 5", "periodic 4")
-SEEDS = 3
+SEEDS = 9
 FIRST_SEED = 3 * 10**6  # of worlds for alarms and delays
 EPISODES, SWITCHES = 20_000, 4
 
