@@ -27,12 +27,13 @@ announce_compiling()
 # them costs more than an episode of a small world. The price is that nothing may be allocated.
 # Division by zero gives inf or nan, as in NumPy; no fast-math: same seed, same bits.
 _OPTIONS: dict[str, Any] = {"error_model": "numpy", "_nrt": False}
+_ENTRY: dict[str, Any] = {"cache": True, "nogil": True, "no_cfunc_wrapper": True, **_OPTIONS}
 _UNWRAPPED: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, **_OPTIONS}
 
 
 def jit(function: F) -> F:
     """Compile an entry point: kept on disk, and runs beside other threads (no GIL)."""
-    return _compile(function, cache=True, nogil=True, **_OPTIONS)
+    return _compile(function, **_ENTRY)
 
 
 def jit_part(function: F) -> F:
