@@ -163,7 +163,7 @@ def no_rounds(know, c, q, H, omega):
 
 @jit_inline
 def rounds_since(know, c, q, H, omega):
-    """The same, but for the time between visits."""
+    """`bonuses.rounds_between` as it would be if only the last visit counted."""
     last, known = 0, know.own.used[0]
     if c >= 0 and omega < np.inf:
         last = know.own.last[c]
